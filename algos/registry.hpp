@@ -1,0 +1,40 @@
+// The list of all algorithms: what each is called, when it may be used, and its recorder.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "algos/schedule.hpp"
+#include "algos/trace_prims.hpp"
+#include "core/status.hpp"
+#include "core/types.hpp"
+
+namespace treering::algos {
+
+struct Algorithm {
+  const char* name;       // "ring"
+  Collective collective;  // what it computes
+  void (*trace)(TracePrims&);
+  // Into how many chunks the vector is cut (n for all_gather and its like, where the caller cuts it).
+  int (*chunks)(int size);
+  bool (*supports)(int size);
+  bool keeps_order;     // folds in rank order: fit for operators that do not commute
+  bool order_is_fixed;  // folds all inputs at one place in rank order: TR_OPT_ORDERED
+  bool in_place;        // send and receive buffer may be the same
+  bool windows;         // needs registered memory on all ranks
+  bool uneven;          // chunks may differ in size and be known only at both ends of a link (v-variants)
+  const char* source;   // the paper or book
+  const char* formula;  // bytes a rank sends and steps, in words: "2(n-1)/n S, 2(n-1) steps"
+};
+
+std::span<const Algorithm> all_algorithms();
+// nullptr if there is none of that name for the collective.
+const Algorithm* find_algorithm(Collective collective, std::string_view name);
+// "ring, tree, two_shot": those that support `size` ranks.
+std::string algorithm_names(Collective collective, int size);
+
+// The schedule of one rank. root is ignored by collectives that have none. size must be supported.
+Schedule record(const Algorithm& algorithm, int rank, int size, int root = 0);
+
+}  // namespace treering::algos

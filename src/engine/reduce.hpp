@@ -1,0 +1,56 @@
+// The reduction kernel of the host engine: fold n inputs, store the result to m outputs.
+//
+//     out_1 = ... = out_m = scale_out * ((s_1 * in_1) op (s_2 * in_2) op ... op (s_n * in_n))
+//
+// folded left to right, element by element. 8- and 16-bit floats are widened to float32, folded there and
+// rounded once at the end (nearest even; NaN becomes the type's quiet NaN; e4m3 overflows to NaN, e5m2 and
+// float16 to infinity). float32, float64 and integers fold in their own type, integers wrap. min/max: a
+// NaN input wins and gives the type's quiet NaN; -0 < +0. The bits do not depend on CPU, alignment, length
+// or on how a vector is cut (no fused multiply-add, no reassociation).
+//
+// Any alignment that is a multiple of the element size. An output may be the very same address as an input
+// (in place); other overlap is not allowed. Thread-safe, allocates nothing, never fails.
+//
+// Dispatches at run time to the widest instruction set of the CPU (Google Highway).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/types.hpp"
+
+namespace treering {
+
+// A caller's operator (tr_op_create): acc[i] = acc[i] op in[i].
+struct UserOp {
+  void (*combine)(void* acc, const void* in, std::size_t count, int type, void* user) = nullptr;
+  void* user = nullptr;
+};
+
+struct ReduceArgs {
+  const void* const* inputs = nullptr;
+  int num_inputs = 0;  // >= 1
+  void* const* outputs = nullptr;
+  int num_outputs = 0;  // >= 1
+  std::size_t elems = 0;
+  Type type = Type::kFloat32;
+  RedOp op = RedOp::kSum;  // kNone: num_inputs == 1, bytes are moved (scales are ignored)
+  // s_i = scale_in for the inputs whose bit is set in scaled_inputs (pre-multiplied sum), else 1. Applied
+  // in the fold's type (float32 for 8- and 16-bit floats). Floating-point types only.
+  std::uint64_t scaled_inputs = 0;  // inputs 0..63; an input beyond is never scaled
+  double scale_in = 1.0;
+  // avg: divide the finished fold by this (floats: multiply by 1/divisor in the fold's type before
+  // rounding; integers: truncate toward zero). 1 = nothing.
+  std::uint32_t divisor = 1;
+  // Bit i: output i is written with streaming (non-temporal) stores where its alignment allows; reduce
+  // then ends in a store fence.
+  std::uint64_t streaming_outputs = 0;
+  const UserOp* user = nullptr;  // kUser
+};
+
+void reduce(const ReduceArgs& args);
+
+// The instruction set in use, for logs and reports: "AVX2".
+const char* reduce_target_name();
+
+}  // namespace treering

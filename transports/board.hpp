@@ -1,0 +1,40 @@
+// The board: one rank's public notice in memory that its peers read when something takes too long.
+//
+// Written by its rank only, with relaxed stores on the call path (a few nanoseconds); read by peers on
+// their slow path: to name who died, failed, left or never came, and what each rank was doing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace treering {
+
+enum class RankState : std::uint32_t {
+  kForming = 0,  // the segment exists, init is not complete
+  kLive = 1,
+  kFinalized = 2,  // destroyed its communicator after all its operations were done
+  kFailed = 3,     // code and culprit say why
+  kAborted = 4,
+};
+
+// What was called, for reports: one entry per operation, the last kBoardOps of them.
+struct BoardOp {
+  std::atomic<std::uint64_t> sequence;  // number of the operation + 1; 0 = never used
+  std::atomic<std::uint64_t> what;      // packed by comm/signature.hpp
+  std::atomic<std::uint64_t> count;
+};
+inline constexpr int kBoardOps = 16;
+
+struct alignas(64) Board {
+  std::atomic<RankState> state;
+  std::atomic<std::uint32_t> code;     // treering::Code of the failure
+  std::atomic<std::int32_t> culprit;   // the rank that caused it, -1 unknown
+  std::atomic<std::int32_t> pid;
+  std::atomic<std::uint64_t> issued;     // operations issued
+  std::atomic<std::uint64_t> completed;  // operations completed
+  std::atomic<std::uint64_t> waiting_link;    // LinkId packed by comm/signature.hpp; 0 = not waiting
+  std::atomic<std::uint64_t> waiting_number;  // message number awaited there
+  BoardOp ops[kBoardOps];
+};
+
+}  // namespace treering

@@ -1,0 +1,62 @@
+// Transport: what connects the ranks of a communicator. Today there is one, shared memory (transports/shm).
+//
+// The executor works on FifoTx/FifoRx and windows only; virtual calls happen when plans are built and on
+// the slow path of a wait, never per message.
+//
+// Threads: one thread at a time, but for board() and abort reads, which are atomics.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/link_id.hpp"
+#include "core/status.hpp"
+#include "transports/board.hpp"
+#include "transports/fifo.hpp"
+
+namespace treering {
+
+class Rendezvous;  // bootstrap/rendezvous.hpp
+
+// Memory of every rank that this rank can reach: base[r], bytes[r], in this process's addresses.
+struct WindowMap {
+  std::vector<std::byte*> base;
+  std::vector<std::size_t> bytes;
+  std::shared_ptr<void> mapping;  // keeps the peers' memory mapped
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual const char* name() const = 0;
+  // Says how `peer` is reached and why: "shared memory: its segment maps (memfd)".
+  virtual std::string describe(int peer) const = 0;
+
+  // The ends of the links that this rank writes or reads. Stable addresses for the transport's life.
+  // Makes the link's memory resident at first use, so that no call faults later.
+  virtual Result<FifoTx*> tx(const LinkId& id) = 0;
+  virtual Result<FifoRx*> rx(const LinkId& id) = 0;
+  // Bytes of slot data per link of this kind.
+  virtual std::size_t link_data_bytes(LinkId::Kind kind) const = 0;
+
+  virtual Board& board(int rank) = 0;
+
+  // Slow path of a wait, at most every few milliseconds: has a peer process ended? An error names it.
+  // A peer that finalized first is no error here.
+  virtual Status check_peers() = 0;
+  // Did this rank's process end or leave (finalized)? For the text of a wait on that very rank.
+  virtual bool has_ended(int rank) = 0;
+
+  // Collective over the ranks: maps [ptr, ptr+bytes) of every rank's tr_mem_alloc memory.
+  virtual Result<WindowMap> map_windows(void* ptr, std::size_t bytes, Rendezvous& rendezvous) = 0;
+
+  // Bytes mapped, and bytes made resident by links so far.
+  virtual std::size_t mapped_bytes() const = 0;
+  virtual std::size_t resident_bytes() const = 0;
+};
+
+}  // namespace treering
