@@ -30,6 +30,7 @@ struct alignas(64) Board {
   std::atomic<std::uint32_t> code;     // treering::Code of the failure
   std::atomic<std::int32_t> culprit;   // the rank that caused it, -1 unknown
   std::atomic<std::int32_t> pid;
+  std::atomic<std::uint64_t> failed_operation;  // the operation (number + 1) in which it failed, 0 = none
   std::atomic<std::uint64_t> issued;     // operations issued
   std::atomic<std::uint64_t> completed;  // operations completed
   std::atomic<std::uint64_t> waiting_link;    // LinkId packed by comm/signature.hpp; 0 = not waiting

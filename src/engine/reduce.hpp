@@ -35,8 +35,10 @@ struct ReduceArgs {
   std::size_t elems = 0;
   Type type = Type::kFloat32;
   RedOp op = RedOp::kSum;  // kNone: num_inputs == 1, bytes are moved (scales are ignored)
-  // s_i = scale_in for the inputs whose bit is set in scaled_inputs (pre-multiplied sum), else 1. Applied
-  // in the fold's type (float32 for 8- and 16-bit floats). Floating-point types only.
+  // s_i = scale_in for the inputs whose bit is set in scaled_inputs (pre-multiplied sum), else 1. The
+  // product is formed in the fold's type (float32 for 8- and 16-bit floats) and then rounded to the
+  // element type before it is folded: a scaled input has the same bits whether it is folded here or
+  // sent to another rank first. Floating-point types only.
   std::uint64_t scaled_inputs = 0;  // inputs 0..63; an input beyond is never scaled
   double scale_in = 1.0;
   // avg: divide the finished fold by this (floats: multiply by 1/divisor in the fold's type before
