@@ -1,7 +1,8 @@
-// UniqueFd: owns a file descriptor and closes it. Everything that opens one hands it over in this.
+// UniqueFd: owns one file descriptor and closes it.
 #pragma once
 
 #include <unistd.h>
+
 #include <utility>
 
 namespace treering {
@@ -10,9 +11,9 @@ class UniqueFd {
  public:
   UniqueFd() = default;
   explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
-    if (this != &other) reset(std::exchange(other.fd_, -1));
+    if (this != &other) reset(other.release());
     return *this;
   }
   UniqueFd(const UniqueFd&) = delete;
@@ -21,11 +22,13 @@ class UniqueFd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  // Never retried: after EINTR Linux has closed the descriptor already, and another thread may own its
+  // number.
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;
   }
-  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;

@@ -1,0 +1,70 @@
+// The settings of the library and the one table of environment variables that they come from.
+//
+// The table serves everything: parsing, the error for a bad value, and `treering env`. To add a
+// variable, add a member to Config (its initializer is the default) and a row to the table in
+// config.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/log.hpp"
+#include "core/status.hpp"
+#include "core/types.hpp"
+
+namespace treering {
+
+// TR_ALGO=all_reduce:ring. Whether the algorithm exists is for the communicator to say, which knows
+// the registry and the size.
+struct AlgoChoice {
+  Collective collective;
+  std::string algorithm;
+  bool operator==(const AlgoChoice&) const = default;
+};
+
+struct Config {
+  // Waits.
+  std::int64_t timeout_ms = 600'000;       // every wait of a formed communicator
+  std::int64_t init_timeout_ms = 120'000;  // until all ranks of a communicator have come
+  std::int64_t warn_ms = 30'000;  // a wait longer than this reports who is missing; 0: never
+  std::int64_t spin = -1;         // polls before a wait yields its core; -1: chosen
+
+  // Links and algorithms. 0: chosen by the library.
+  std::int64_t link_bytes = 0;   // slot data of a link between two ranks
+  std::int64_t cast_bytes = 0;   // slot data of a one-to-many link
+  std::int64_t slice_bytes = 0;  // a slice: what one slot carries
+  bool ordered = false;          // reductions fold in rank order
+  std::vector<AlgoChoice> algos;
+
+  std::string host_id;  // empty: found out; ranks with different ones never share memory
+  LogLevel log_level = LogLevel::kWarn;
+
+  // Set by a launcher. -1: not set.
+  std::int64_t rank = -1;
+  std::int64_t size = -1;
+  std::int64_t local_rank = -1;
+  std::int64_t local_size = -1;
+  std::int64_t store_port = 0;  // 0: derived from the job (bootstrap/bootstrap.hpp)
+  std::string job_key;          // 32 hexadecimal digits; empty: derived from the job
+};
+
+// The defaults, overridden by the environment of this moment. An error names the variable, its
+// value and what would be right. An empty value counts as not set.
+Result<Config> load_config();
+
+// A row of the table in words, for `treering env`.
+struct EnvVarInfo {
+  std::string name;
+  std::string type;           // "seconds", "bytes", "0 or 1", ...
+  std::string default_value;  // as it would be written; "" for none
+  std::string range;          // "0.01 to 1000000"
+  std::string meaning;        // one line
+};
+std::vector<EnvVarInfo> env_table();
+
+// Variables of this process that start with TR_ and are not in the table: usually a slip of the
+// pen.
+std::vector<std::string> unknown_env_vars();
+
+}  // namespace treering
