@@ -148,11 +148,11 @@ class Verbs {
   TR_HD void copy(int c, Last last = Last::kNo) { copy(in(c), out(c), last); }
 
   // Window verbs, the one-sided family; Derived provides
-  //   publish()                  tell every rank where my buffers are and that they may be used now
-  //   await_all()                wait for the matching publish() of every other rank
-  //   reduce_store(chunk, last)  fold `chunk` of every rank's in, in rank order, and store it to every
-  //                              rank's out
-  //   gather_from_peers()        copy every rank's in chunk to my out
+  //   publish()                      tell every rank where my buffers are and that they may be used now
+  //   await_all()                    wait for the matching publish() of every other rank
+  //   reduce_from_all(chunk, last)   fold `chunk` of every rank's in, in rank order, into my out
+  //   reduce_store_all(chunk, last)  the same, stored to every rank's out
+  //   copy_from(q, chunk)            copy `chunk` of rank q's in to my out
   // A second publish/await_all pair after them says "I have read and written what I had to".
 
  private:
