@@ -1,8 +1,8 @@
 // Direct algorithms: every rank reads what every other rank has, without relays.
 //
-// On host memory these are the fastest at every size where the ranks share a node. They fold all inputs
-// at one place and in rank order, so their bits depend neither on the partition nor on which of them ran,
-// and they serve operators that do not commute.
+// On host memory these are the fastest at every size where the ranks share a node. They fold all
+// inputs at one place and in rank order, so their bits depend neither on the partition nor on which
+// of them ran, and they serve operators that do not commute.
 //
 // Casts are one-to-many links: the bytes are written once and read by n-1 ranks.
 #pragma once
@@ -19,8 +19,8 @@ TR_HD void one_shot_all_reduce(P& p) {
   p.recv_reduce_copy(p.from_all_casts(), 0, Last::kYes);
 }
 
-// Two-shot: rank q folds chunk q of everyone and shows the result to everyone. Two steps of latency, and
-// no rank folds what another folds: for large vectors.
+// Two-shot: rank q folds chunk q of everyone and shows the result to everyone. Two steps of
+// latency, and no rank folds what another folds: for large vectors.
 template <class P>
 TR_HD void two_shot_all_reduce(P& p) {
   const int n = p.size(), r = p.rank();

@@ -1,21 +1,24 @@
 // The verbs that every algorithm is written in.
 //
 // An algorithm is a function template over a Prims type P. The same lines run over TracePrims (host
-// executor, checker, drawings) and over the CUDA primitives. Control flow depends on rank, size, root and
-// chunk numbers only, never on data.
+// executor, checker, drawings) and over the CUDA primitives. Control flow depends on rank, size,
+// root and chunk numbers only, never on data.
 //
-//   chunk   the part of the vector that a step names by number; in(c) is the caller's send buffer, out(c)
-//           the receive buffer. A plain number means in(c) where it is read and out(c) where it is
-//           written.
-//   from/to sets of links: one peer, several peers, each peer, or the one-to-many (cast) link of a rank.
-//   lane    a sequential program with blocking verbs; lanes meet only through links. A link is used by
-//           one lane.
+//   chunk   the part of the vector that a step names by number; in(c) is the caller's send buffer,
+//           out(c) the receive buffer. A plain number means in(c) where it is read and out(c) where
+//           it is written.
+//   from/to sets of links: one peer, several peers, each peer, or the one-to-many (cast) link of a
+//           rank.
+//   lane    a sequential program with blocking verbs; lanes meet only through links. A link is used
+//           by one lane at either end.
 //
-// Folding order: a verb that reduces folds its inputs in the order of the ranks they come from directly,
-// the own input at its place. So the lower rank is always on the left.
+// Folding order: a verb that reduces folds its inputs in the order of the ranks they come from
+// directly, the own input at its place. So the lower rank is always on the left.
 //
-// Last::kYes marks the step that completes a fold over all ranks (the checker proves it).
-// This header and the algorithms include constexpr parts of the standard library only.
+// Last::kYes marks the step that completes a fold over all ranks (the checker proves it); what it
+// stores and sends is final and is folded no further. In place, in(c) and out(c) are the same
+// memory, and a copy of a chunk onto itself without Last::kYes does nothing. This header and the
+// algorithms include constexpr parts of the standard library only.
 #pragma once
 
 #include <cstdint>
@@ -69,16 +72,18 @@ struct Peers {
 
 TR_HD constexpr int mod(int a, int n) { return ((a % n) + n) % n; }
 
-// The verbs, once, over Derived::step(verb, from, local, dst, to, last): fold what comes from `from` with
-// `local` (if any) and store the result to `dst` (if any) and `to`. Derived also provides
+// The verbs, once, over Derived::step(verb, from, local, dst, to, last): fold what comes from
+// `from` with `local` (if any) and store the result to `dst` (if any) and `to`. Derived also
+// provides
 //   rank(), size(), root()            who am I
 //   lane(i)                           true if the caller shall run lane i now
 //   from(q), from(Peers), from_ranks(a, b), from_each(), from_cast(q), from_all_casts(), peek(q)
 //   to(q), to(Peers), to_ranks(a, b), to_each(), to_all(), nowhere(), nobody()
-// from_ranks(a, b), to_ranks(a, b): the pair links of ranks a..b-1, the own rank left out; _each: of all
-// ranks. to_all() is the own cast link, from_cast(q) and from_all_casts() read them; every other rank must
-// receive what is sent there. peek(q): as from(q), but the message stays for the next receive from q.
-// A last argument `channel` (default 0) of from, to and peek tells apart links between the same ranks.
+// from_ranks(a, b), to_ranks(a, b): the pair links of ranks a..b-1, the own rank left out; _each:
+// of all ranks. to_all() is the own cast link, from_cast(q) and from_all_casts() read them; every
+// other rank must receive what is sent there. peek(q): as from(q), but the message stays for the
+// next receive from q. A last argument `channel` (default 0) of from, to and peek tells apart links
+// between the same ranks.
 template <class Derived>
 class Verbs {
  public:
@@ -93,7 +98,8 @@ class Verbs {
   // Relay: chunk c passes through without touching the caller's buffers.
   template <class From, class To>
   TR_HD void recv_send(const From& from, int c, const To& to) {
-    self().step(Verb::kRecvSend, from, Chunk{Space::kNone, c}, Chunk{Space::kNone, c}, to, Last::kNo);
+    self().step(Verb::kRecvSend, from, Chunk{Space::kNone, c}, Chunk{Space::kNone, c}, to,
+                Last::kNo);
   }
   template <class From, class To>
   TR_HD void recv_reduce_send(const From& from, Chunk local, const To& to, Last last = Last::kNo) {
@@ -115,8 +121,9 @@ class Verbs {
   TR_HD void copy(Chunk src, Chunk dst, Last last = Last::kNo) {
     self().step(Verb::kCopy, self().nobody(), src, dst, self().nowhere(), last);
   }
-  // Send `count` chunks from `give` on and receive-reduce `count` chunks into out(take...), interleaved
-  // chunk by chunk so that a few slots suffice. `local` says where the own part of the fold is read.
+  // Send `count` chunks from `give` on and receive-reduce `count` chunks into out(take...),
+  // interleaved chunk by chunk so that a few slots suffice. `local` says where the own part of the
+  // fold is read.
   template <class To, class From>
   TR_HD void exchange(const To& to, Chunk give, const From& from, Chunk local, int take, int count,
                       Last last = Last::kNo) {
@@ -128,9 +135,13 @@ class Verbs {
 
   // A plain chunk number: read from in(c), write to out(c).
   template <class To>
-  TR_HD void send(int c, const To& to) { send(in(c), to); }
+  TR_HD void send(int c, const To& to) {
+    send(in(c), to);
+  }
   template <class From>
-  TR_HD void recv(const From& from, int c) { recv(from, out(c)); }
+  TR_HD void recv(const From& from, int c) {
+    recv(from, out(c));
+  }
   template <class From, class To>
   TR_HD void recv_reduce_send(const From& from, int c, const To& to, Last last = Last::kNo) {
     recv_reduce_send(from, in(c), to, last);
@@ -144,15 +155,17 @@ class Verbs {
     recv_reduce_copy_send(from, in(c), out(c), to, last);
   }
   template <class From, class To>
-  TR_HD void recv_copy_send(const From& from, int c, const To& to) { recv_copy_send(from, out(c), to); }
+  TR_HD void recv_copy_send(const From& from, int c, const To& to) {
+    recv_copy_send(from, out(c), to);
+  }
   TR_HD void copy(int c, Last last = Last::kNo) { copy(in(c), out(c), last); }
 
   // Window verbs, the one-sided family; Derived provides
-  //   publish()                      tell every rank where my buffers are and that they may be used now
-  //   await_all()                    wait for the matching publish() of every other rank
-  //   reduce_from_all(chunk, last)   fold `chunk` of every rank's in, in rank order, into my out
-  //   reduce_store_all(chunk, last)  the same, stored to every rank's out
-  //   copy_from(q, chunk)            copy `chunk` of rank q's in to my out
+  //   publish()                     tell every rank where my buffers are and that they may be used
+  //   await_all()                   wait for the matching publish() of every other rank
+  //   reduce_from_all(chunk, last)  fold `chunk` of every rank's in, in rank order, into my out
+  //   reduce_store_all(chunk, last) the same, stored to every rank's out
+  //   copy_from(q, chunk)           copy `chunk` of rank q's in to my out
   // A second publish/await_all pair after them says "I have read and written what I had to".
 
  private:

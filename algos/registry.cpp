@@ -2,15 +2,23 @@
 
 #include <utility>
 
+#include "algos/barrier.hpp"
+#include "algos/binomial.hpp"
+#include "algos/bruck.hpp"
+#include "algos/chain.hpp"
 #include "algos/direct.hpp"
 #include "algos/local.hpp"
+#include "algos/pairwise.hpp"
+#include "algos/recursive.hpp"
 #include "algos/ring.hpp"
+#include "algos/tree.hpp"
 #include "algos/window.hpp"
 
 namespace treering::algos {
 namespace {
 
 int whole(int) { return 1; }
+int two_halves(int) { return 2; }
 int per_rank(int size) { return size; }
 
 bool one_rank(int size) { return size == 1; }
@@ -47,67 +55,133 @@ using C = Collective;
 using P = TracePrims;
 
 constexpr const char* kFolklore = "folklore";
-constexpr const char* kNothing = "nothing is sent";
-constexpr const char* kRing = "Patarasuk, Yuan 2009: Bandwidth optimal all-reduce algorithms";
+constexpr const char* kRing =
+    "Patarasuk, Yuan 2009: Bandwidth optimal all-reduce algorithms for clusters of workstations";
+constexpr const char* kTree =
+    "Sanders, Speck, Traeff 2009: Two-tree algorithms for full bandwidth broadcast, reduction and "
+    "scan";
+constexpr const char* kRecursive =
+    "Thakur, Rabenseifner, Gropp 2005: Optimization of collective communication operations in "
+    "MPICH";
+constexpr const char* kBruck =
+    "Bruck et al. 1997: Efficient algorithms for all-to-all communications in message-passing "
+    "systems";
+constexpr const char* kBinomial =
+    "Chan et al. 2007: Collective communication: theory, practice, and experience";
+constexpr const char* kBarrier =
+    "Hensgen, Finkel, Manber 1988: Two algorithms for barrier synchronization";
 
-// S: bytes of the vector (of all parts together where the caller cuts it), n: ranks.
-// clang-format off
+// Formulas: S is the bytes of the vector, of all parts together where the caller cuts it; n the
+// ranks. "once" is what is written to a one-to-many link and read by all.
 constexpr Algorithm kAlgorithms[] = {
-    row("local", C::kAllReduce, local::fold<P>, whole, one_rank, kFixed | kInPlace | kUneven, kFolklore, kNothing),
+    row("local", C::kAllReduce, local::fold<P>, whole, one_rank, kFixed | kInPlace, kFolklore,
+        "nothing is sent"),
     row("ring", C::kAllReduce, ring::all_reduce<P>, per_rank, several_ranks, kInPlace, kRing,
         "2(n-1)/n S, 2(n-1) steps"),
-    row("one_shot", C::kAllReduce, direct::one_shot_all_reduce<P>, whole, several_ranks, kFixed | kInPlace, kFolklore,
-        "S to all at once, 1 step"),
-    row("two_shot", C::kAllReduce, direct::two_shot_all_reduce<P>, per_rank, several_ranks, kFixed | kInPlace, kFolklore,
-        "(n-1)/n S and S/n to all at once, 2 steps"),
-    row("window", C::kAllReduce, window::two_shot_all_reduce<P>, per_rank, several_ranks, kFixed | kInPlace | kWindows,
-        kFolklore, "S read and S written in place, 1 step between 2 signals"),
+    row("tree", C::kAllReduce, tree::all_reduce<P>, two_halves, several_ranks, kOrder | kInPlace,
+        kTree, "at most 2 S, 2 log2 n steps, pipelined"),
+    row("halving_doubling", C::kAllReduce, halving_doubling_all_reduce<P>, largest_power_of_two,
+        several_ranks, kOrder | kInPlace, kRecursive,
+        "2(m-1)/m S for the largest power of two m <= n, and S in each pair beyond, 2 log2 m (+ 2) "
+        "steps"),
+    row("recursive_doubling", C::kAllReduce, recursive_doubling_all_reduce<P>, whole, several_ranks,
+        kOrder | kInPlace, kRecursive,
+        "S log2 m for the largest power of two m <= n, and S in each pair beyond, log2 m (+ 2) "
+        "steps"),
+    row("one_shot", C::kAllReduce, direct::one_shot_all_reduce<P>, whole, several_ranks,
+        kFixed | kInPlace, kFolklore, "S once, 1 step"),
+    row("two_shot", C::kAllReduce, direct::two_shot_all_reduce<P>, per_rank, several_ranks,
+        kFixed | kInPlace, kFolklore, "(n-1)/n S, then S/n once, 2 steps"),
+    row("window", C::kAllReduce, window::two_shot_all_reduce<P>, per_rank, several_ranks,
+        kFixed | kInPlace | kWindows, kFolklore,
+        "S read and S written in place, 1 step between 2 signals"),
 
-    row("local", C::kReduce, local::fold<P>, whole, one_rank, kFixed | kInPlace | kUneven, kFolklore, kNothing),
-    row("ring", C::kReduce, ring::reduce<P>, whole, several_ranks, kInPlace, kRing, "S, n-1 steps, pipelined"),
-    row("direct", C::kReduce, direct::reduce<P>, whole, several_ranks, kFixed | kInPlace, kFolklore, "S, 1 step"),
+    row("local", C::kReduce, local::fold<P>, whole, one_rank, kFixed | kInPlace, kFolklore,
+        "nothing is sent"),
+    row("ring", C::kReduce, ring::reduce<P>, whole, several_ranks, kInPlace, kRing,
+        "S, n-1 steps, pipelined"),
+    row("tree", C::kReduce, tree::reduce<P>, two_halves, several_ranks, kInPlace, kTree,
+        "S, log2 n + 1 steps, pipelined"),
+    row("direct", C::kReduce, direct::reduce<P>, whole, several_ranks, kFixed | kInPlace, kFolklore,
+        "S, 1 step"),
+    row("chain", C::kReduce, chain::reduce<P>, whole, several_ranks, kOrder | kInPlace, kFolklore,
+        "S, n steps, pipelined"),
 
-    row("local", C::kBroadcast, local::move<P>, whole, one_rank, kInPlace | kUneven, kFolklore, kNothing),
-    row("ring", C::kBroadcast, ring::broadcast<P>, whole, several_ranks, kInPlace, kRing, "S, n-1 steps, pipelined"),
+    row("local", C::kBroadcast, local::move<P>, whole, one_rank, kInPlace, kFolklore,
+        "nothing is sent"),
+    row("ring", C::kBroadcast, ring::broadcast<P>, whole, several_ranks, kInPlace, kRing,
+        "S, n-1 steps, pipelined"),
+    row("tree", C::kBroadcast, tree::broadcast<P>, two_halves, several_ranks, kInPlace, kTree,
+        "S, log2 n + 1 steps, pipelined"),
+    row("binomial", C::kBroadcast, binomial::broadcast<P>, whole, several_ranks, kInPlace,
+        kBinomial, "S log2 n by root, log2 n steps"),
     row("direct", C::kBroadcast, direct::broadcast<P>, whole, several_ranks, kInPlace, kFolklore,
-        "S to all at once, 1 step"),
+        "S once, 1 step"),
 
-    row("local", C::kAllGather, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore, kNothing),
-    row("ring", C::kAllGather, ring::all_gather<P>, per_rank, several_ranks, kInPlace | kUneven, kRing,
-        "(n-1)/n S, n-1 steps"),
-    row("direct", C::kAllGather, direct::all_gather<P>, per_rank, several_ranks, kInPlace | kUneven, kFolklore,
-        "S/n to all at once, 1 step"),
-    row("window", C::kAllGather, window::all_gather<P>, per_rank, several_ranks, kInPlace | kWindows | kUneven, kFolklore,
+    row("local", C::kAllGather, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore,
+        "nothing is sent"),
+    row("ring", C::kAllGather, ring::all_gather<P>, per_rank, several_ranks, kInPlace | kUneven,
+        kRing, "(n-1)/n S, n-1 steps"),
+    row("bruck", C::kAllGather, bruck::all_gather<P>, per_rank, several_ranks, kInPlace | kUneven,
+        kBruck, "(n-1)/n S, log2 n steps"),
+    row("direct", C::kAllGather, direct::all_gather<P>, per_rank, several_ranks, kInPlace | kUneven,
+        kFolklore, "S/n once, 1 step"),
+    row("window", C::kAllGather, window::all_gather<P>, per_rank, several_ranks,
+        kInPlace | kWindows | kUneven, kFolklore,
         "(n-1)/n S read in place, 1 step between 2 signals"),
 
-    row("local", C::kReduceScatter, local::fold<P>, per_rank, one_rank, kFixed | kInPlace | kUneven, kFolklore, kNothing),
-    row("ring", C::kReduceScatter, ring::reduce_scatter<P>, per_rank, several_ranks, kInPlace | kUneven, kRing,
-        "(n-1)/n S, n-1 steps"),
-    row("direct", C::kReduceScatter, direct::reduce_scatter<P>, per_rank, several_ranks, kFixed | kInPlace | kUneven,
-        kFolklore, "(n-1)/n S, 1 step"),
+    row("local", C::kReduceScatter, local::fold<P>, per_rank, one_rank, kFixed | kInPlace | kUneven,
+        kFolklore, "nothing is sent"),
+    row("ring", C::kReduceScatter, ring::reduce_scatter<P>, per_rank, several_ranks,
+        kInPlace | kUneven, kRing, "(n-1)/n S, n-1 steps"),
+    row("direct", C::kReduceScatter, direct::reduce_scatter<P>, per_rank, several_ranks,
+        kFixed | kInPlace | kUneven, kFolklore, "(n-1)/n S, 1 step"),
     row("window", C::kReduceScatter, window::reduce_scatter<P>, per_rank, several_ranks,
-        kFixed | kInPlace | kWindows | kUneven, kFolklore, "S read in place, 1 step between 2 signals"),
+        kFixed | kInPlace | kWindows | kUneven, kFolklore,
+        "S read in place, 1 step between 2 signals"),
 
-    row("local", C::kGather, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore, kNothing),
-    row("direct", C::kGather, direct::gather<P>, per_rank, several_ranks, kInPlace | kUneven, kFolklore, "S/n, 1 step"),
+    row("local", C::kGather, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore,
+        "nothing is sent"),
+    row("binomial", C::kGather, binomial::gather<P>, per_rank, several_ranks, kInPlace, kBinomial,
+        "at most S/2, log2 n steps"),
+    row("direct", C::kGather, direct::gather<P>, per_rank, several_ranks, kInPlace | kUneven,
+        kFolklore, "S/n, 1 step"),
 
-    row("local", C::kScatter, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore, kNothing),
-    row("direct", C::kScatter, direct::scatter<P>, per_rank, several_ranks, kInPlace | kUneven, kFolklore,
-        "(n-1)/n S by root, 1 step"),
+    row("local", C::kScatter, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore,
+        "nothing is sent"),
+    row("binomial", C::kScatter, binomial::scatter<P>, per_rank, several_ranks, kInPlace, kBinomial,
+        "(n-1)/n S by root, log2 n steps"),
+    row("direct", C::kScatter, direct::scatter<P>, per_rank, several_ranks, kInPlace | kUneven,
+        kFolklore, "(n-1)/n S by root, 1 step"),
 
-    row("local", C::kAllToAll, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore, kNothing),
+    row("local", C::kAllToAll, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore,
+        "nothing is sent"),
+    row("pairwise", C::kAllToAll, pairwise::all_to_all<P>, per_rank, several_ranks,
+        kInPlace | kUneven, kFolklore, "(n-1)/n S, 1 step of n-1 messages"),
+    row("bruck", C::kAllToAll, bruck::all_to_all<P>, per_rank, several_ranks, kPlain, kBruck,
+        "about S/2 log2 n, log2 n steps"),
 
-    row("local", C::kBarrier, local::nothing<P>, whole, one_rank, kInPlace, kFolklore, kNothing),
+    row("local", C::kBarrier, local::nothing<P>, whole, one_rank, kInPlace, kFolklore,
+        "nothing is sent"),
+    row("dissemination", C::kBarrier, barrier::dissemination<P>, whole, several_ranks, kInPlace,
+        kBarrier, "log2 n messages, log2 n steps"),
+    row("direct", C::kBarrier, barrier::direct<P>, whole, several_ranks, kInPlace, kFolklore,
+        "1 message once, 1 step"),
 
-    row("local", C::kScan, local::fold<P>, whole, one_rank, kFixed | kInPlace, kFolklore, kNothing),
+    row("local", C::kScan, local::fold<P>, whole, one_rank, kFixed | kInPlace, kFolklore,
+        "nothing is sent"),
+    row("chain", C::kScan, chain::scan<P>, whole, several_ranks, kOrder | kInPlace, kFolklore,
+        "S, n-1 steps, pipelined"),
     row("direct", C::kScan, direct::scan<P>, whole, several_ranks, kFixed | kInPlace, kFolklore,
         "S to each higher rank, 1 step"),
 
-    row("local", C::kExscan, local::nothing<P>, whole, one_rank, kFixed | kInPlace, kFolklore, kNothing),
+    row("local", C::kExscan, local::nothing<P>, whole, one_rank, kFixed | kInPlace, kFolklore,
+        "nothing is sent"),
+    row("chain", C::kExscan, chain::exscan<P>, whole, several_ranks, kOrder | kInPlace, kFolklore,
+        "S, n-1 steps, pipelined"),
     row("direct", C::kExscan, direct::exscan<P>, whole, several_ranks, kFixed | kInPlace, kFolklore,
         "S to each higher rank, 1 step"),
 };
-// clang-format on
 
 }  // namespace
 

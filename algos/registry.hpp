@@ -16,14 +16,17 @@ struct Algorithm {
   const char* name;       // "ring"
   Collective collective;  // what it computes
   void (*trace)(TracePrims&);
-  // Into how many chunks the vector is cut (n for all_gather and its like, where the caller cuts it).
+  // Into how many chunks the vector is cut (n for all_gather and its like, where the caller cuts
+  // it).
   int (*chunks)(int size);
   bool (*supports)(int size);
   bool keeps_order;     // folds in rank order: fit for operators that do not commute
   bool order_is_fixed;  // folds all inputs at one place in rank order: TR_OPT_ORDERED
   bool in_place;        // send and receive buffer may be the same
   bool windows;         // needs registered memory on all ranks
-  bool uneven;          // chunks may differ in size and be known only at both ends of a link (v-variants)
+  // The caller's chunks may differ in size, and who knows a chunk's size is who sends or receives
+  // it (v-variants).
+  bool uneven;
   const char* source;   // the paper or book
   const char* formula;  // bytes a rank sends and steps, in words: "2(n-1)/n S, 2(n-1) steps"
 };

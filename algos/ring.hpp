@@ -1,9 +1,9 @@
 // Ring algorithms: every rank receives from its left neighbour and sends to its right one.
 //
-// Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-// JPDC 2009. n ranks; the vector is cut into n chunks; rank r ends the reduce-scatter with chunk r.
-// Bytes that each rank sends for a vector of S bytes: reduce-scatter and all-gather (n-1)/n S, all-reduce
-// 2(n-1)/n S; broadcast and reduce S.
+// Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+// workstations", JPDC 2009. n ranks; the vector is cut into n chunks; rank r ends the
+// reduce-scatter with chunk r. Bytes that each rank sends for a vector of S bytes: reduce-scatter
+// and all-gather (n-1)/n S, all-reduce 2(n-1)/n S; broadcast and reduce S.
 #pragma once
 
 #include "algos/prims.hpp"

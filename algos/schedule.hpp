@@ -1,14 +1,14 @@
 // A schedule: what one rank does in one round of a collective, as data.
 //
 // It is what the algorithm templates (algos/ring.hpp and so on) leave behind when they run over
-// TracePrims. Everything that is not the algorithm itself reads it: the host executor, the checker, the
-// replay oracle, the cost model, `treering explain`, the drawings and the hang report.
+// TracePrims. Everything that is not the algorithm itself reads it: the host executor, the checker,
+// the replay oracle, the cost model, `treering explain`, the drawings and the hang report.
 //
 // A step folds its inputs, in the order listed, and stores the result in all of its outputs:
 //     out_1 = out_2 = ... = in_1 (op) in_2 (op) ...
-// Every verb is such a step. Steps name chunks, never bytes; a partition table gives a chunk its bytes
-// when a call is made (engine/partition.hpp), so one schedule serves every count. A chunk of zero bytes
-// is no message at either end.
+// Every verb is such a step. Steps name chunks, never bytes; a partition table gives a chunk its
+// bytes when a call is made (engine/partition.hpp), so one schedule serves every count. A chunk of
+// zero bytes is no message at either end.
 #pragma once
 
 #include <compare>

@@ -80,11 +80,13 @@ TracePrims::To TracePrims::to_ranks(int first, int last) const {
 
 TracePrims::To TracePrims::to_all() const { return {{cast(rank())}}; }
 
-void TracePrims::step(Verb verb, const From& from, Chunk local, Chunk dst, const To& to, Last last) {
-  // The chunk that the messages of this step carry. An incoming message and the outgoing one are about
-  // the same chunk; only a local copy may rename it.
+void TracePrims::step(Verb verb, const From& from, Chunk local, Chunk dst, const To& to,
+                      Last last) {
+  // The chunk that the messages of this step carry. An incoming message and the outgoing one are
+  // about the same chunk; only a local copy may rename it.
   const std::int32_t incoming = dst.space != Space::kNone ? dst.index : local.index;
-  const std::int32_t outgoing = local.space != Space::kNone || from.links.empty() ? local.index : dst.index;
+  const std::int32_t outgoing =
+      local.space != Space::kNone || from.links.empty() ? local.index : dst.index;
 
   std::vector<Operand> inputs = from.links;
   for (Operand& o : inputs) o.chunk = incoming;
@@ -95,7 +97,9 @@ void TracePrims::step(Verb verb, const From& from, Chunk local, Chunk dst, const
     inputs.push_back(own);
   }
   // Rank order of the direct sources, the own input at its place.
-  const auto source = [&](const Operand& o) { return o.space == Space::kLink ? o.link.src : rank(); };
+  const auto source = [&](const Operand& o) {
+    return o.space == Space::kLink ? o.link.src : rank();
+  };
   std::stable_sort(inputs.begin(), inputs.end(),
                    [&](const Operand& a, const Operand& b) { return source(a) < source(b); });
 

@@ -1,5 +1,5 @@
-// Zero-copy direct algorithms on registered memory: ranks read each other's inputs and write each other's
-// outputs in place; links carry only "my buffers are ready" and "I am done with yours".
+// Zero-copy direct algorithms on registered memory: ranks read each other's inputs and write each
+// other's outputs in place; links carry only "my buffers are ready" and "I am done with yours".
 #pragma once
 
 #include "algos/prims.hpp"
