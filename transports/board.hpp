@@ -1,7 +1,9 @@
 // The board: one rank's public notice in memory that its peers read when something takes too long.
 //
-// Written by its rank only, with relaxed stores on the call path (a few nanoseconds); read by peers on
-// their slow path: to name who died, failed, left or never came, and what each rank was doing.
+// Written by its rank only, with relaxed stores on the call path (a few nanoseconds); read by peers
+// on their slow path: to name who died, failed, left or never came, and what each rank was doing.
+// `state` is stored with release, after code and culprit; peers read it with acquire. The transport
+// fills in pid and culprit = -1 when it makes the segment; everything else is the communicator's.
 #pragma once
 
 #include <atomic>
@@ -27,13 +29,14 @@ inline constexpr int kBoardOps = 16;
 
 struct alignas(64) Board {
   std::atomic<RankState> state;
-  std::atomic<std::uint32_t> code;     // treering::Code of the failure
-  std::atomic<std::int32_t> culprit;   // the rank that caused it, -1 unknown
+  std::atomic<std::uint32_t> code;    // treering::Code of the failure
+  std::atomic<std::int32_t> culprit;  // the rank that caused it, -1 unknown
   std::atomic<std::int32_t> pid;
-  std::atomic<std::uint64_t> failed_operation;  // the operation (number + 1) in which it failed, 0 = none
+  std::atomic<std::uint64_t>
+      failed_operation;                  // the operation (number + 1) in which it failed, 0 = none
   std::atomic<std::uint64_t> issued;     // operations issued
   std::atomic<std::uint64_t> completed;  // operations completed
-  std::atomic<std::uint64_t> waiting_link;    // LinkId packed by comm/signature.hpp; 0 = not waiting
+  std::atomic<std::uint64_t> waiting_link;  // LinkId packed by comm/signature.hpp; 0 = not waiting
   std::atomic<std::uint64_t> waiting_number;  // message number awaited there
   BoardOp ops[kBoardOps];
 };

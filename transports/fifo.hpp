@@ -1,16 +1,16 @@
 // The FIFO: what a link is in memory, and the only thing of a transport that the executor touches.
 //
-// One writer, one or more readers. Message number m (0, 1, 2, ...) has a control line, m mod kLines, and, if
-// it is longer than kInlineBytes, a data slot, m mod slots. The invariants are numbered in LINKS.md; the
-// protocol is model-checked (tests/model/fifo.pml).
+// One writer, one or more readers. Message number m (0, 1, 2, ...) has a control line, m mod
+// kLines, and, if it is longer than kInlineBytes, a data slot, m mod slots. The invariants are
+// numbered in LINKS.md; the protocol is model-checked (tests/model/fifo.pml).
 //
 //   writer: wait for credit -> write payload or slot -> post: tail.store(number + 1, release)
 //   reader: tail.load(acquire) == number + 1 -> read -> release: head.store(number + 1, release)
 //   writer: credit: number - min(head.load(acquire)) < slots
 //
-// The line is 64 bytes: payload first, tail last, so that a small message crosses in one cache line.
-// Slots may change their size from one operation to the next; the writer then waits until all readers
-// have released everything, so both ends always agree where message m lies.
+// The line is 64 bytes: payload first, tail last, so that a small message crosses in one cache
+// line. Slots may change their size from one operation to the next; the writer then waits until all
+// readers have released everything, so both ends always agree where message m lies.
 //
 // FifoTx and FifoRx are plain structs, each private to one end and to one thread at a time.
 #pragma once
@@ -26,6 +26,20 @@ inline constexpr std::size_t kInlineBytes = 48;
 inline constexpr std::uint32_t kFifoLines = 16;
 inline constexpr std::size_t kSlotAlign = 64;
 
+// The orders that publish a message and give a slot back. The switches exist for one test, which
+// builds itself with each of them and expects ThreadSanitizer to find the race
+// (tests/transports/tsan_test.sh).
+#ifdef TR_TEST_RELAXED_POST
+inline constexpr std::memory_order kFifoPostOrder = std::memory_order_relaxed;
+#else
+inline constexpr std::memory_order kFifoPostOrder = std::memory_order_release;
+#endif
+#ifdef TR_TEST_RELAXED_RELEASE
+inline constexpr std::memory_order kFifoReleaseOrder = std::memory_order_relaxed;
+#else
+inline constexpr std::memory_order kFifoReleaseOrder = std::memory_order_release;
+#endif
+
 struct alignas(64) FifoLine {
   std::byte payload[kInlineBytes];
   std::uint64_t signature;          // of the operation and the length: both ends must agree
@@ -34,7 +48,7 @@ struct alignas(64) FifoLine {
 static_assert(sizeof(FifoLine) == 64);
 
 struct alignas(64) FifoHead {
-  std::atomic<std::uint64_t> head;  // messages that this reader has released; pairs with tx_ready
+  std::atomic<std::uint64_t> head;  // messages that this reader has released; pairs with tx_refresh
 };
 
 // The writer's end.
@@ -76,8 +90,8 @@ inline void tx_refresh(FifoTx& tx) {
   tx.released = lowest;
 }
 
-// May a message of `bytes` bytes be written now? slot_bytes: the geometry of this operation, a multiple of
-// kSlotAlign, at least `bytes` (unless inline) and at most data_bytes.
+// May a message of `bytes` bytes be written now? slot_bytes: the geometry of this operation, a
+// multiple of kSlotAlign, at least `bytes` (unless inline) and at most data_bytes.
 inline bool tx_ready(FifoTx& tx, std::size_t bytes, std::size_t slot_bytes) {
   std::uint64_t window = kFifoLines;
   if (bytes > kInlineBytes) {
@@ -99,13 +113,13 @@ inline std::byte* tx_payload(FifoTx& tx, std::size_t bytes) {
   return tx.data + tx.next % fifo_slots(tx.data_bytes, tx.slot_bytes) * tx.slot_bytes;
 }
 
-// The release store below orders ordinary stores; a copy that used streaming stores must have ended in a
-// store fence (engine/reduce.hpp does).
+// The release store below orders ordinary stores; a copy that used streaming stores must have ended
+// in a store fence (engine/reduce.hpp does).
 inline void tx_post(FifoTx& tx, std::uint64_t signature) {
   FifoLine& line = tx.lines[tx.next % kFifoLines];
   line.signature = signature;
   ++tx.next;
-  line.tail.store(tx.next, std::memory_order_release);
+  line.tail.store(tx.next, kFifoPostOrder);  // pairs with rx_ready
 }
 
 inline bool rx_ready(const FifoRx& rx) {
@@ -122,7 +136,7 @@ inline const std::byte* rx_payload(const FifoRx& rx, std::size_t bytes, std::siz
 
 inline void rx_release(FifoRx& rx) {
   ++rx.next;
-  rx.head->head.store(rx.next, std::memory_order_release);
+  rx.head->head.store(rx.next, kFifoReleaseOrder);  // pairs with tx_refresh
 }
 
 }  // namespace treering

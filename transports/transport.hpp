@@ -1,7 +1,8 @@
-// Transport: what connects the ranks of a communicator. Today there is one, shared memory (transports/shm).
+// Transport: what connects the ranks of a communicator. Today there is one, shared memory
+// (transports/shm).
 //
-// The executor works on FifoTx/FifoRx and windows only; virtual calls happen when plans are built and on
-// the slow path of a wait, never per message.
+// The executor works on FifoTx/FifoRx and windows only; virtual calls happen when plans are built
+// and on the slow path of a wait, never per message.
 //
 // Threads: one thread at a time, but for board() and abort reads, which are atomics.
 #pragma once
@@ -36,8 +37,8 @@ class Transport {
   // Says how `peer` is reached and why: "shared memory: its segment maps (memfd)".
   virtual std::string describe(int peer) const = 0;
 
-  // The ends of the links that this rank writes or reads. Stable addresses for the transport's life.
-  // Makes the link's memory resident at first use, so that no call faults later.
+  // The ends of the links that this rank writes or reads. Stable addresses for the transport's
+  // life. Makes the link's memory resident at first use, so that no call faults later.
   virtual Result<FifoTx*> tx(const LinkId& id) = 0;
   virtual Result<FifoRx*> rx(const LinkId& id) = 0;
   // Bytes of slot data per link of this kind.
@@ -45,17 +46,22 @@ class Transport {
 
   virtual Board& board(int rank) = 0;
 
-  // Slow path of a wait, at most every few milliseconds: has a peer process ended? An error names it.
-  // A peer that finalized first is no error here.
+  // Slow path of a wait, at most every few milliseconds: has a peer process ended? An error names
+  // it. A peer that finalized first is no error here.
   virtual Status check_peers() = 0;
   // Did this rank's process end or leave (finalized)? For the text of a wait on that very rank.
   virtual bool has_ended(int rank) = 0;
 
-  // Collective over the ranks: maps [ptr, ptr+bytes) of every rank's tr_mem_alloc memory.
+  // Collective over the ranks: maps [ptr, ptr + bytes) of every rank's tr_mem_alloc memory,
+  // resident. As long as the map lives, mem_free refuses this rank's block. Either all ranks get it
+  // or none: memory of one rank that mem_alloc did not give out is an error on all, which names the
+  // rank.
   virtual Result<WindowMap> map_windows(void* ptr, std::size_t bytes, Rendezvous& rendezvous) = 0;
 
-  // Bytes mapped, and bytes made resident by links so far.
+  // Bytes of address space that the segments of all ranks take here.
   virtual std::size_t mapped_bytes() const = 0;
+  // Bytes of memory that this rank's own segment takes so far: its board and the links that it
+  // writes. The sum over the ranks is the memory of the communicator.
   virtual std::size_t resident_bytes() const = 0;
 };
 

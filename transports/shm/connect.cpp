@@ -1,0 +1,204 @@
+// Builds a shared-memory transport: create the own segment, tell the others, hand it over, agree.
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/rendezvous.hpp"
+#include "transports/registry.hpp"
+#include "transports/shm/exchange.hpp"
+#include "transports/shm/hand_over.hpp"
+#include "transports/shm/shm_transport.hpp"
+
+namespace treering {
+namespace shm {
+namespace {
+
+constexpr std::size_t kHostIdBytes = 128;
+constexpr std::size_t kMaxLinkBytes = std::size_t{1} << 30;
+
+// What a rank tells the others before the hand-over.
+struct Card {
+  char host_id[kHostIdBytes] = {};  // zero-terminated
+  std::uint64_t network_namespace = 0;
+  std::uint64_t pid_namespace = 0;
+  std::uint32_t pidfds_work = 0;
+  std::int32_t pid = 0;  // in its own pid namespace
+  Token process{};
+  SegmentKey segment;
+  Doorbell doorbell;
+  std::uint64_t fifo_lines = kFifoLines;
+  LinkSizes sizes;
+};
+
+// Everything of a rank that exists before it knows anybody.
+struct Own {
+  UniqueFd memory_file;
+  std::shared_ptr<Segment> segment;
+  HandOver hand_over;
+  Card card;
+};
+
+// 0 if it cannot be found out.
+std::uint64_t namespace_number(const char* name) {
+  struct stat info {};
+  return ::stat((std::string("/proc/self/ns/") + name).c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);  // empty if it cannot be read: the hand-over will tell
+  return id;
+}
+
+Result<Own> prepare(const Layout& layout, const TransportOptions& options) {
+  for (const std::size_t bytes : {options.link_bytes, options.cast_bytes, options.sendrecv_bytes})
+    if (bytes == 0 || bytes > kMaxLinkBytes)
+      return invalid_argument("a link of " + std::to_string(bytes) + " bytes: 1 to " +
+                              std::to_string(kMaxLinkBytes) + " is possible");
+  Card card;
+  const std::string host_id = options.host_id.empty() ? boot_id() : options.host_id;
+  if (host_id.size() >= kHostIdBytes)
+    return invalid_argument("the host id (TR_HOST_ID) is longer than " +
+                            std::to_string(kHostIdBytes - 1) + " bytes");
+  std::memcpy(card.host_id, host_id.data(), host_id.size());
+  card.network_namespace = namespace_number("net");
+  card.pid_namespace = namespace_number("pid");
+  card.pidfds_work = pidfds_work() ? 1 : 0;
+  card.pid = ::getpid();
+  TR_ASSIGN_OR_RETURN(card.process, process_token());
+  card.sizes = layout.sizes();
+
+  TR_ASSIGN_OR_RETURN(UniqueFd memory_file, create_memory_file(layout.bytes()));
+  TR_ASSIGN_OR_RETURN(std::shared_ptr<Segment> segment,
+                      Segment::map(memory_file.get(), layout.bytes()));
+  TR_RETURN_IF_ERROR(make_resident(segment->base(), sizeof(Board)));
+  // Before anybody else has the segment, so no order is needed.
+  Board& board = *reinterpret_cast<Board*>(segment->base());
+  board.pid.store(card.pid, std::memory_order_relaxed);
+  board.culprit.store(-1, std::memory_order_relaxed);
+  card.segment = segment->key();
+  TR_ASSIGN_OR_RETURN(HandOver hand_over, HandOver::open());
+  card.doorbell = hand_over.doorbell();
+  return Own{std::move(memory_file), std::move(segment), std::move(hand_over), card};
+}
+
+// The same answer on all ranks: it depends on the cards only.
+Status check_cards(const std::vector<Card>& cards) {
+  const Card& first = cards[0];
+  for (std::size_t r = 1; r < cards.size(); ++r) {
+    const Card& card = cards[r];
+    std::string reason;
+    if (std::strcmp(card.host_id, first.host_id) != 0)
+      reason =
+          std::string("their host ids differ (") + first.host_id + " and " + card.host_id + ")";
+    else if (card.network_namespace != first.network_namespace && card.network_namespace != 0 &&
+             first.network_namespace != 0)
+      reason = "they are in different network namespaces";
+    if (!reason.empty())
+      return unsupported("ranks 0 and " + std::to_string(r) + " do not share memory: " + reason +
+                         "; TCP between hosts is not built yet");
+    if (card.fifo_lines != first.fifo_lines)
+      return unsupported("rank " + std::to_string(r) +
+                         " runs another build of Treering than rank 0");
+    for (const auto kind : {LinkId::Kind::kPair, LinkId::Kind::kCast, LinkId::Kind::kSendRecv})
+      if (card.sizes.of(kind) != first.sizes.of(kind))
+        return invalid_argument("rank " + std::to_string(r) + " asks for links of " +
+                                std::to_string(card.sizes.of(kind)) + " bytes, rank 0 for " +
+                                std::to_string(first.sizes.of(kind)) +
+                                ": the sizes (TR_LINK_BYTES, TR_CAST_BYTES) must be the same on "
+                                "all ranks");
+  }
+  return {};
+}
+
+// Maps every rank's segment.
+Result<std::vector<PeerInfo>> meet(int rank, Own& own, const std::vector<Card>& cards,
+                                   std::vector<UniqueFd>& connections, int timeout_ms) {
+  std::vector<PeerInfo> peers(cards.size());
+  std::vector<Neighbour> neighbours;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const Card& card = cards[r];
+    peers[r].pid = card.pid;
+    peers[r].same_process = card.process == own.card.process;
+    if (!peers[r].same_process) {
+      // Each end decides for itself from the two cards, and both decide alike.
+      peers[r].keep_connection = card.pid_namespace != own.card.pid_namespace ||
+                                 card.pid_namespace == 0 || card.pidfds_work == 0 ||
+                                 own.card.pidfds_work == 0;
+      neighbours.push_back(
+          {static_cast<int>(r), card.doorbell, own.segment->bytes(), peers[r].keep_connection});
+      continue;
+    }
+    peers[r].segment = Segment::find(card.segment);
+    if (!peers[r].segment)
+      return remote_error("rank " + std::to_string(r) + ", a thread of this process, gave up");
+  }
+  TR_ASSIGN_OR_RETURN(std::vector<Received> received,
+                      own.hand_over.run(rank, own.memory_file.get(), neighbours, timeout_ms));
+  for (std::size_t i = 0; i < neighbours.size(); ++i) {
+    const auto r = static_cast<std::size_t>(neighbours[i].rank);
+    peers[r].segment = std::move(received[i].segment);
+    peers[r].pid = received[i].pid;
+    peers[r].own_end = std::move(received[i].own_end);
+    connections[r] = std::move(received[i].connection);
+  }
+  return peers;
+}
+
+Result<Liveness> watch(int rank, const std::vector<PeerInfo>& peers,
+                       std::vector<UniqueFd>& connections) {
+  std::vector<Board*> boards;
+  for (const PeerInfo& peer : peers)
+    boards.push_back(reinterpret_cast<Board*>(peer.segment->base()));
+  Liveness liveness(rank, std::move(boards));
+  for (std::size_t r = 0; r < peers.size(); ++r) {
+    if (peers[r].same_process) continue;
+    const int peer = static_cast<int>(r);
+    if (peers[r].keep_connection)
+      liveness.watch_connection(peer, std::move(connections[r]), peers[r].pid);
+    else
+      TR_RETURN_IF_ERROR(
+          liveness.watch_process(peer, peers[r].pid).with_context("rank " + std::to_string(r)));
+  }
+  return liveness;
+}
+
+Result<std::unique_ptr<Transport>> finish(int rank, const Layout& layout, Own& own,
+                                          const std::vector<Card>& cards, int timeout_ms) {
+  std::vector<UniqueFd> connections(cards.size());
+  TR_ASSIGN_OR_RETURN(std::vector<PeerInfo> peers, meet(rank, own, cards, connections, timeout_ms));
+  TR_ASSIGN_OR_RETURN(Liveness liveness, watch(rank, peers, connections));
+  return std::unique_ptr<Transport>(std::make_unique<ShmTransport>(
+      rank, layout, std::move(peers), std::move(liveness), timeout_ms));
+}
+
+}  // namespace
+}  // namespace shm
+
+Result<std::unique_ptr<Transport>> connect_shm(Rendezvous& rendezvous,
+                                               const TransportOptions& options) {
+  using namespace shm;
+  const int rank = rendezvous.rank();
+  const Layout layout(rendezvous.size(),
+                      {options.link_bytes, options.cast_bytes, options.sendrecv_bytes});
+  Result<Own> own = prepare(layout, options);
+  TR_ASSIGN_OR_RETURN(
+      const std::vector<Card> cards,
+      exchange(rendezvous, own.ok() ? Result<Card>(own.value().card) : Result<Card>(own.status())));
+  TR_RETURN_IF_ERROR(check_cards(cards));
+
+  Result<std::unique_ptr<Transport>> transport =
+      finish(rank, layout, own.value(), cards, options.timeout_ms);
+  // After this everybody has mapped everything, and was alive when its process was found.
+  TR_RETURN_IF_ERROR(agree(rendezvous, transport.status()));
+  return transport;
+}
+
+}  // namespace treering

@@ -1,0 +1,276 @@
+#include "transports/shm/hand_over.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <utility>
+
+#include "core/deadline.hpp"
+
+namespace treering::shm {
+namespace {
+
+constexpr int kBacklog = 4096;  // the kernel lowers it to its limit; a full one is tried again
+constexpr int kRetryMs = 2;
+
+struct Packet {
+  char magic[8] = {'t', 'r', 'e', 'e', 'r', 'i', 'n', 'g'};
+  Token secret{};  // of the listener
+  std::int32_t rank = -1;
+  std::int32_t padding = 0;
+};
+
+struct Address {
+  sockaddr_un un{};
+  socklen_t bytes = 0;
+};
+
+Address address_of(const Token& name) {
+  Address address;
+  address.un.sun_family = AF_UNIX;
+  char* const path = address.un.sun_path;  // a leading zero byte: the abstract name space
+  const int length = std::snprintf(
+      path + 1, sizeof(address.un.sun_path) - 1, "treering-%016llx%016llx",
+      static_cast<unsigned long long>(name[0]), static_cast<unsigned long long>(name[1]));
+  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                         static_cast<std::size_t>(length));
+  return address;
+}
+
+std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
+
+// Who connected, as the kernel knows it; nobody (uid -1) if it does not.
+ucred credentials(int socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof(peer);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+    peer = {0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
+  return peer;
+}
+
+// One descriptor's worth of ancillary data, aligned as the kernel wants it.
+union Ancillary {
+  cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+bool send_packet(int socket, const Packet& packet, int fd) {
+  iovec part{const_cast<Packet*>(&packet), sizeof(packet)};
+  Ancillary ancillary{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.bytes;
+  message.msg_controllen = sizeof(ancillary.bytes);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(packet));
+}
+
+struct Arrival {
+  Packet packet;
+  UniqueFd fd;
+  bool fd_was_lost = false;  // this process is at its limit of descriptors
+};
+
+// Empty if what came is no packet of ours.
+std::optional<Arrival> receive_packet(int socket) {
+  Arrival arrival;
+  iovec part{&arrival.packet, sizeof(arrival.packet)};
+  Ancillary ancillary{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.bytes;
+  message.msg_controllen = sizeof(ancillary.bytes);
+  const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (got < 0) return std::nullopt;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int number = -1;
+    std::memcpy(&number, CMSG_DATA(header), sizeof(int));
+    arrival.fd.reset(number);
+  }
+  arrival.fd_was_lost = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (got != static_cast<ssize_t>(sizeof(Packet)) || (message.msg_flags & MSG_TRUNC) != 0 ||
+      std::memcmp(arrival.packet.magic, Packet{}.magic, sizeof(Packet::magic)) != 0 ||
+      arrival.fd.valid() == arrival.fd_was_lost)
+    return std::nullopt;
+  return arrival;
+}
+
+// One run of the hand-over.
+class Exchange {
+ public:
+  Exchange(int rank, int memory_file, const Doorbell& doorbell, int listener,
+           const std::vector<Neighbour>& neighbours)
+      : rank_(rank),
+        memory_file_(memory_file),
+        doorbell_(doorbell),
+        listener_(listener),
+        neighbours_(neighbours),
+        given_(neighbours.size(), false),
+        taken_(neighbours.size(), false),
+        received_(neighbours.size()) {}
+
+  Result<std::vector<Received>> run(int timeout_ms) {
+    const Deadline deadline = Deadline::after_ms(timeout_ms);
+    for (;;) {
+      give_to_all();
+      const bool all_given = std::ranges::all_of(given_, std::identity{});
+      if (all_given && std::ranges::all_of(taken_, std::identity{})) break;
+      if (deadline.expired()) {
+        note(timed_out(timeout_ms));
+        break;
+      }
+      wait(all_given ? deadline.poll_ms() : kRetryMs);
+    }
+    if (!first_error_.ok()) return first_error_;
+    return std::move(received_);
+  }
+
+ private:
+  void note(Status error) {
+    if (first_error_.ok()) first_error_ = std::move(error);
+  }
+
+  void give_to_all() {
+    for (std::size_t i = 0; i < neighbours_.size(); ++i) {
+      if (given_[i]) continue;
+      const int error = give(i);
+      // A full backlog; too many descriptors on their way to be received (ETOOMANYREFS).
+      if (error == EAGAIN || error == EINTR || error == ETOOMANYREFS) continue;
+      given_[i] = true;
+      if (error == 0) continue;
+      note(remote_error("cannot hand shared memory to " + rank_text(neighbours_[i].rank) +
+                        " over its Unix socket (" + std::strerror(error) + ")" +
+                        (error == ECONNREFUSED ? "; has it ended?" : "")));
+      taken_[i] = taken_[i] || error == ECONNREFUSED;  // nothing will come from there either
+    }
+  }
+
+  // 0 or an errno value. Neither connecting nor sending ever waits.
+  int give(std::size_t i) {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) return errno;
+    const Address address = address_of(neighbours_[i].doorbell.name);
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.un), address.bytes) != 0)
+      return errno;
+    Packet packet;
+    packet.secret = neighbours_[i].doorbell.secret;
+    packet.rank = rank_;
+    if (!send_packet(socket.get(), packet, memory_file_)) return errno;
+    if (neighbours_[i].keep_connection) received_[i].own_end = std::move(socket);
+    return 0;
+  }
+
+  void wait(int timeout_ms) {
+    std::vector<pollfd> entries{{listener_, POLLIN, 0}};
+    for (const UniqueFd& caller : callers_) entries.push_back({caller.get(), POLLIN, 0});
+    if (::poll(entries.data(), entries.size(), timeout_ms) <= 0) return;  // or a signal: look again
+    for (std::size_t c = callers_.size(); c-- > 0;) {
+      if (entries[c + 1].revents == 0) continue;
+      UniqueFd caller = std::move(callers_[c]);
+      callers_.erase(callers_.begin() + static_cast<std::ptrdiff_t>(c));
+      take(std::move(caller));
+    }
+    if (entries[0].revents != 0) accept_all();
+  }
+
+  void accept_all() {
+    for (;;) {
+      UniqueFd caller(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!caller.valid()) {
+        if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+        note(system_error("cannot accept the connections of other ranks", errno));
+        taken_.assign(taken_.size(), true);  // there is nothing to wait for
+        return;
+      }
+      if (credentials(caller.get()).uid == ::geteuid()) callers_.push_back(std::move(caller));
+    }
+  }
+
+  void take(UniqueFd caller) {
+    std::optional<Arrival> arrival = receive_packet(caller.get());
+    if (!arrival || arrival->packet.secret != doorbell_.secret) return;  // a stranger
+    const auto it = std::ranges::find(neighbours_, arrival->packet.rank, &Neighbour::rank);
+    if (it == neighbours_.end()) return;
+    const auto i = static_cast<std::size_t>(it - neighbours_.begin());
+    if (taken_[i]) return;
+    taken_[i] = true;
+    received_[i].pid = credentials(caller.get()).pid;
+    if (arrival->fd_was_lost) {
+      note(system_error("cannot receive the memory of " + rank_text(it->rank), EMFILE));
+      return;
+    }
+    Result<std::shared_ptr<Segment>> segment = Segment::map(arrival->fd.get(), it->bytes);
+    if (!segment.ok()) {
+      note(segment.status().with_context("while mapping the memory of " + rank_text(it->rank)));
+      return;
+    }
+    received_[i].segment = std::move(segment).value();
+    if (it->keep_connection) received_[i].connection = std::move(caller);
+  }
+
+  Status timed_out(int timeout_ms) const {
+    std::string late;
+    std::string unreached;
+    for (std::size_t i = 0; i < neighbours_.size(); ++i) {
+      std::string& list = taken_[i] ? unreached : late;
+      if (taken_[i] && given_[i]) continue;
+      list += (list.empty() ? "" : ", ") + std::to_string(neighbours_[i].rank);
+    }
+    std::string text =
+        "the hand-over of shared memory took longer than " + std::to_string(timeout_ms) + " ms:";
+    if (!late.empty()) text += " nothing came from rank(s) " + late + ";";
+    if (!unreached.empty()) text += " nothing could be given to rank(s) " + unreached + ";";
+    text.pop_back();
+    return Status(Code::kTimeout, text);
+  }
+
+  int rank_;
+  int memory_file_;
+  const Doorbell& doorbell_;
+  int listener_;
+  const std::vector<Neighbour>& neighbours_;
+  std::vector<bool> given_;
+  std::vector<bool> taken_;
+  std::vector<Received> received_;
+  std::vector<UniqueFd> callers_;  // accepted, nothing received yet
+  Status first_error_;
+};
+
+}  // namespace
+
+Result<HandOver> HandOver::open() {
+  Doorbell doorbell;
+  TR_ASSIGN_OR_RETURN(doorbell.name, random_token());
+  TR_ASSIGN_OR_RETURN(doorbell.secret, random_token());
+  UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return system_error("cannot create a Unix socket", errno);
+  const Address address = address_of(doorbell.name);
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.un), address.bytes) != 0)
+    return system_error("cannot bind an abstract Unix socket", errno);
+  if (::listen(listener.get(), kBacklog) != 0)
+    return system_error("cannot listen on a Unix socket", errno);
+  return HandOver(doorbell, std::move(listener));
+}
+
+Result<std::vector<Received>> HandOver::run(int rank, int memory_file,
+                                            const std::vector<Neighbour>& neighbours,
+                                            int timeout_ms) {
+  return Exchange(rank, memory_file, doorbell_, listener_.get(), neighbours).run(timeout_ms);
+}
+
+}  // namespace treering::shm

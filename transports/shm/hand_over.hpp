@@ -1,0 +1,66 @@
+// The hand-over: every rank gives the descriptor of a memory file to every rank of another process.
+//
+// Each rank listens on an abstract Unix socket (no name in any file system), whose random name and
+// token go round by the rendezvous. Each rank then connects to every other one, sends one packet
+// (rank, the listener's token, its descriptor) and hangs up; and accepts one such packet from every
+// other one. Both happen in one poll loop with one deadline, so that no order of arrival can block.
+// Strangers who connect (other users, a wrong token, garbage) are dropped and cost nobody a place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <sys/types.h>
+#include <vector>
+
+#include "core/status.hpp"
+#include "core/unique_fd.hpp"
+#include "transports/shm/process.hpp"
+#include "transports/shm/segment.hpp"
+
+namespace treering::shm {
+
+// Where a rank listens. Plain bytes: part of a rendezvous blob.
+struct Doorbell {
+  Token name{};    // the socket's name is "treering-" and this in hexadecimal
+  Token secret{};  // proves that a caller has read the rendezvous
+};
+
+// A rank to exchange memory files with.
+struct Neighbour {
+  int rank = -1;
+  Doorbell doorbell;
+  std::size_t bytes = 0;         // the size of its memory file
+  bool keep_connection = false;  // the same at both ends: the end of the connection shows who ended
+};
+
+// What came from a neighbour.
+struct Received {
+  std::shared_ptr<Segment> segment;
+  pid_t pid = 0;        // of its process, as this process sees it; 0 = not visible from here
+  UniqueFd connection;  // at its end of file the neighbour is gone; valid if keep_connection
+  UniqueFd own_end;     // the neighbour watches the other end of this; valid if keep_connection
+};
+
+class HandOver {
+ public:
+  // Starts to listen; callers may come from now on.
+  static Result<HandOver> open();
+
+  const Doorbell& doorbell() const { return doorbell_; }
+
+  // Gives `memory_file` to each neighbour and maps theirs; the results are in the neighbours'
+  // order. Goes on with the other neighbours after a failure, so that one failing pair costs nobody
+  // else the deadline; returns the first failure. Collective over the neighbours; once.
+  Result<std::vector<Received>> run(int rank, int memory_file,
+                                    const std::vector<Neighbour>& neighbours, int timeout_ms);
+
+ private:
+  HandOver(Doorbell doorbell, UniqueFd listener)
+      : doorbell_(doorbell), listener_(std::move(listener)) {}
+
+  Doorbell doorbell_;
+  UniqueFd listener_;
+};
+
+}  // namespace treering::shm

@@ -1,0 +1,65 @@
+// The shared-memory transport of one rank: all segments, the ends of its links, who is alive.
+//
+// LINKS.md states the protocols. This file holds what lasts; connect.cpp builds it, windows.cpp
+// maps the user's memory.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transports/shm/layout.hpp"
+#include "transports/shm/liveness.hpp"
+#include "transports/shm/segment.hpp"
+#include "transports/transport.hpp"
+
+namespace treering::shm {
+
+// Another rank, as far as this one needs to know it.
+struct PeerInfo {
+  std::shared_ptr<Segment> segment;
+  bool same_process = false;
+  pid_t pid = 0;                 // as this process sees it; 0 = not visible
+  UniqueFd own_end;              // kept open where the peer watches a connection, see Liveness
+  bool keep_connection = false;  // as in hand_over.hpp
+};
+
+class ShmTransport final : public Transport {
+ public:
+  // peers: every rank's, by rank, this rank's own included.
+  ShmTransport(int rank, const Layout& layout, std::vector<PeerInfo> peers, Liveness liveness,
+               int timeout_ms);
+
+  const char* name() const override { return "shm"; }
+  std::string describe(int peer) const override;
+  Result<FifoTx*> tx(const LinkId& id) override;
+  Result<FifoRx*> rx(const LinkId& id) override;
+  std::size_t link_data_bytes(LinkId::Kind kind) const override { return layout_.sizes().of(kind); }
+  Board& board(int rank) override;
+  Status check_peers() override { return liveness_.check(); }
+  bool has_ended(int rank) override { return liveness_.has_ended(rank); }
+  Result<WindowMap> map_windows(void* ptr, std::size_t bytes, Rendezvous& rendezvous) override;
+  std::size_t mapped_bytes() const override { return peers_.size() * layout_.bytes(); }
+  std::size_t resident_bytes() const override { return resident_pages_ * kPageBytes; }
+
+ private:
+  std::byte* base_of(int rank) const {
+    return peers_[static_cast<std::size_t>(rank)].segment->base();
+  }
+  // Makes the link's pages resident; counts those of this rank's own segment.
+  Status make_link_resident(int writer, const LinkPlace& place);
+
+  int rank_;
+  Layout layout_;
+  std::vector<PeerInfo> peers_;
+  Liveness liveness_;
+  int timeout_ms_;
+  std::map<LinkId, FifoTx> tx_;  // a map: the addresses stay
+  std::map<LinkId, FifoRx> rx_;
+  std::vector<bool> page_is_resident_;  // of the own segment
+  std::size_t resident_pages_ = 0;
+};
+
+}  // namespace treering::shm

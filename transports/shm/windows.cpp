@@ -1,0 +1,88 @@
+// Windows: every rank's tr_mem_alloc memory in every rank's address space.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/rendezvous.hpp"
+#include "transports/shm/block.hpp"
+#include "transports/shm/exchange.hpp"
+#include "transports/shm/hand_over.hpp"
+#include "transports/shm/shm_transport.hpp"
+
+namespace treering::shm {
+namespace {
+
+// What a rank tells the others about its memory.
+struct WindowCard {
+  SegmentKey block;
+  std::size_t block_bytes = 0;
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+  Doorbell doorbell;
+};
+
+struct Own {
+  BlockHold hold;
+  HandOver hand_over;
+  WindowCard card;
+};
+
+// What WindowMap::mapping keeps: the peers' blocks stay mapped, the own one cannot be freed.
+struct Mapping {
+  BlockHold hold;
+  std::vector<std::shared_ptr<Segment>> segments;
+};
+
+Result<Own> prepare(void* ptr, std::size_t bytes) {
+  TR_ASSIGN_OR_RETURN(BlockHold hold, BlockHold::of(ptr, bytes));
+  TR_ASSIGN_OR_RETURN(HandOver hand_over, HandOver::open());
+  const Segment& block = *hold.segment();
+  const WindowCard card{block.key(), block.bytes(), hold.offset(), bytes, hand_over.doorbell()};
+  return Own{std::move(hold), std::move(hand_over), card};
+}
+
+Result<WindowMap> meet(int rank, Own own, const std::vector<WindowCard>& cards,
+                       const std::vector<PeerInfo>& peers, int timeout_ms) {
+  std::vector<std::shared_ptr<Segment>> segments(cards.size());
+  std::vector<Neighbour> neighbours;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const int peer = static_cast<int>(r);
+    if (!peers[r].same_process) {
+      neighbours.push_back({peer, cards[r].doorbell, cards[r].block_bytes, false});
+      continue;
+    }
+    segments[r] = Segment::find(cards[r].block);
+    if (!segments[r])
+      return remote_error("rank " + std::to_string(r) + ", a thread of this process, gave up");
+  }
+  TR_ASSIGN_OR_RETURN(std::vector<Received> received,
+                      own.hand_over.run(rank, own.hold.memory_file(), neighbours, timeout_ms));
+  for (std::size_t i = 0; i < neighbours.size(); ++i)
+    segments[static_cast<std::size_t>(neighbours[i].rank)] = std::move(received[i].segment);
+
+  WindowMap map;
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    map.base.push_back(segments[r]->base() + cards[r].offset);
+    map.bytes.push_back(cards[r].bytes);
+    // The pages exist; this puts them into this process's page tables, so that no call faults.
+    TR_RETURN_IF_ERROR(make_resident(map.base[r], map.bytes[r])
+                           .with_context("the window of rank " + std::to_string(r)));
+  }
+  map.mapping = std::make_shared<Mapping>(Mapping{std::move(own.hold), std::move(segments)});
+  return map;
+}
+
+}  // namespace
+
+Result<WindowMap> ShmTransport::map_windows(void* ptr, std::size_t bytes, Rendezvous& rendezvous) {
+  Result<Own> own = prepare(ptr, bytes);
+  TR_ASSIGN_OR_RETURN(const std::vector<WindowCard> cards,
+                      exchange(rendezvous, own.ok() ? Result<WindowCard>(own.value().card)
+                                                    : Result<WindowCard>(own.status())));
+  Result<WindowMap> map = meet(rank_, std::move(own).value(), cards, peers_, timeout_ms_);
+  TR_RETURN_IF_ERROR(agree(rendezvous, map.status()));
+  return map;
+}
+
+}  // namespace treering::shm
