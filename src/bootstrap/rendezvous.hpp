@@ -1,7 +1,7 @@
 // Rendezvous: how the ranks of a communicator-to-be exchange small blobs before any link exists.
 //
-// Two kinds: over the TCP store of the unique id (bootstrap/store.hpp), and over an existing communicator
-// (comm/), which tr_comm_split and tr_comm_register use.
+// Two kinds: over the TCP store of the unique id (bootstrap/store.hpp), and over an existing
+// communicator (comm/), which tr_comm_split and tr_comm_register use.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ class Rendezvous {
   virtual ~Rendezvous() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Collective, the k-th call of every rank together: every rank's blob, by rank. Blobs may differ in
-  // length, up to 64 KiB each. Blocks until all have come or the deadline passes; the error then names
-  // the ranks that did not come. Not for the call path: it allocates and makes system calls.
+  // Collective, the k-th call of every rank together: every rank's blob, by rank. Blobs may differ
+  // in length, up to 64 KiB each. Blocks until all have come or the deadline passes; the error then
+  // names the ranks that did not come. Not for the call path: it allocates and makes system calls.
   virtual Result<std::vector<std::string>> all_gather(const std::string& blob) = 0;
 };
 

@@ -32,7 +32,6 @@ struct EnvVar {
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kGiB = kKiB * kKiB * kKiB;
 constexpr std::int64_t kMaxWaitMs = 1'000'000'000;
-constexpr std::int64_t kMaxRanks = 65'536;
 
 const EnvVar kTable[] = {
     {"TR_TIMEOUT_S", Kind::kSeconds, &Config::timeout_ms, 10, kMaxWaitMs, 0, nullptr,

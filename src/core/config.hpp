@@ -15,6 +15,8 @@
 
 namespace treering {
 
+inline constexpr int kMaxRanks = 16'384;  // of a job or communicator
+
 // TR_ALGO=all_reduce:ring. Whether the algorithm exists is for the communicator to say, which knows
 // the registry and the size.
 struct AlgoChoice {

@@ -1,0 +1,350 @@
+// The serving thread: accepts connections, checks what they say first, and moves messages between
+// them and their groups (store_group.hpp).
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unordered_map>
+
+#include "bootstrap/store.hpp"
+#include "bootstrap/store_connection.hpp"
+#include "bootstrap/store_group.hpp"
+#include "bootstrap/store_wire.hpp"
+#include "core/unique_fd.hpp"
+
+namespace treering {
+namespace {
+
+// Connections that have proved nothing yet; beyond it the oldest is dropped (a rank tries again).
+constexpr std::size_t kMaxStrangers = 512;
+constexpr std::size_t kMaxMessageBytes =
+    sizeof(wire::FrameHead) + sizeof(wire::GatherHead) + kMaxBlobBytes;
+constexpr int kFullPauseMs = 50;  // out of descriptors: let some close before the next accept
+
+Result<UniqueFd> listen_on_first_free(const std::vector<std::uint16_t>& ports,
+                                      std::uint16_t& bound_port) {
+  Status refusal = internal_error("a store without ports");
+  for (std::uint16_t port : ports) {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid()) return system_error("cannot create a socket for the store", errno);
+    // Connections of an earlier store on this port may still be in TIME_WAIT; a live listener is
+    // refused.
+    const int on = 1;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    socklen_t length = sizeof address;
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+        ::listen(fd.get(), SOMAXCONN) == 0 &&
+        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
+      bound_port = ntohs(address.sin_port);
+      return fd;
+    }
+    refusal = system_error("the store cannot listen on 127.0.0.1 port " + std::to_string(port) +
+                               (ports.size() > 1 ? " nor on the other ports of this job"
+                                                 : " (TR_STORE_PORT sets another)"),
+                           errno);
+  }
+  return refusal;
+}
+
+}  // namespace
+
+// What the handles and the thread share. `ended` is set, and the port closed, under the mutex: who
+// sees it may listen on the same port at once.
+struct StoreServer::Shared {
+  std::mutex mutex;
+  std::map<std::uint64_t, Deadline> promised;
+  bool ended = false;
+  UniqueFd listener;
+  std::uint16_t port = 0;
+
+  // The serving thread's own.
+  StoreKey key{};
+  UniqueFd epoll;
+  std::unordered_map<int, std::unique_ptr<StoreConnection>> connections;
+  std::map<std::uint64_t, StoreGroup> groups;
+  Deadline listen_again = Deadline::never();
+
+  void serve();
+  bool end_if_done();
+  Deadline next_wake() const;
+  void accept_all();
+  bool drop_oldest_stranger(std::size_t keep);
+  void on_input(StoreConnection& connection);
+  void greet(StoreConnection& connection);
+  void on_message(StoreConnection& connection, wire::Kind kind, std::string_view body);
+  void refuse(StoreConnection& connection, std::string frame);
+  void close(StoreConnection& connection, bool with_goodbye);
+  void check_time();
+  void flush_all();
+  void watch_listener(bool on);
+};
+
+Result<std::unique_ptr<StoreServer>> StoreServer::start(const StoreKey& key,
+                                                        const std::vector<std::uint16_t>& ports,
+                                                        std::uint64_t first_group,
+                                                        Deadline promise) {
+  auto shared = std::make_shared<Shared>();
+  shared->key = key;
+  shared->promised.emplace(first_group, promise);
+  TR_ASSIGN_OR_RETURN(shared->listener, listen_on_first_free(ports, shared->port));
+  shared->epoll.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!shared->epoll.valid()) return system_error("cannot create the store's epoll", errno);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(shared->epoll.get(), EPOLL_CTL_ADD, shared->listener.get(), &event) != 0) {
+    return system_error("cannot watch the store's port", errno);
+  }
+
+  // The thread takes no signal: those are the program's, for its own threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  auto* argument = new std::shared_ptr<Shared>(shared);
+  pthread_t thread;
+  const int error = pthread_create(
+      &thread, nullptr,
+      [](void* raw) -> void* {
+        const std::unique_ptr<std::shared_ptr<Shared>> owned(
+            static_cast<std::shared_ptr<Shared>*>(raw));
+        (*owned)->serve();
+        return nullptr;
+      },
+      argument);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) {
+    delete argument;
+    return system_error("cannot start the store's thread", error);
+  }
+  pthread_detach(thread);
+  return std::unique_ptr<StoreServer>(new StoreServer(std::move(shared)));
+}
+
+StoreServer::StoreServer(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+StoreServer::~StoreServer() = default;
+std::uint16_t StoreServer::port() const { return shared_->port; }
+
+bool StoreServer::promise(std::uint64_t group, Deadline promise) {
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->ended) return false;
+  shared_->promised.emplace(group, promise);
+  return true;
+}
+
+void StoreServer::Shared::serve() {
+  while (!end_if_done()) {
+    epoll_event events[64];
+    const int n = ::epoll_wait(epoll.get(), events, 64, next_wake().poll_ms());
+    for (int i = 0; i < n; ++i) {
+      auto* connection = static_cast<StoreConnection*>(events[i].data.ptr);
+      if (connection == nullptr) {
+        accept_all();
+      } else if (!connection->is_dead && (events[i].events & ~EPOLLOUT) != 0) {
+        on_input(*connection);
+      }
+    }
+    check_time();
+    flush_all();
+    std::erase_if(connections, [](const auto& entry) { return entry.second->is_dead; });
+    std::erase_if(groups, [](const auto& entry) { return entry.second.is_over(); });
+  }
+}
+
+bool StoreServer::Shared::end_if_done() {
+  const std::lock_guard lock(mutex);
+  std::erase_if(promised, [](const auto& entry) { return entry.second.expired(); });
+  if (!promised.empty()) return false;
+  for (const auto& [fd, connection] : connections) {
+    if (connection->group != nullptr || connection->is_leaving) return false;
+  }
+  ended = true;
+  listener.reset();
+  connections.clear();
+  return true;
+}
+
+Deadline StoreServer::Shared::next_wake() const {
+  Deadline wake = listen_again;
+  for (const auto& [id, group] : groups) wake = Deadline::earlier(wake, group.next_check());
+  for (const auto& [fd, connection] : connections) {
+    if (connection->group == nullptr) wake = Deadline::earlier(wake, connection->greeting);
+  }
+  return wake;
+}
+
+void StoreServer::Shared::watch_listener(bool on) {
+  epoll_event event{};
+  event.events = on ? static_cast<std::uint32_t>(EPOLLIN) : 0;
+  ::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, listener.get(), &event);
+  listen_again = on ? Deadline::never() : Deadline::after_ms(kFullPauseMs);
+}
+
+void StoreServer::Shared::accept_all() {
+  for (;;) {
+    UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) {
+      const bool is_full =
+          errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      // A dropped stranger's descriptor is free after this batch of events.
+      if (is_full && !drop_oldest_stranger(0)) watch_listener(false);
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return;
+    }
+    const int on = 1;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    auto nonce = random_key();
+    if (!nonce.ok()) return;
+    auto connection = std::make_unique<StoreConnection>(std::move(fd), nonce.value(),
+                                                        Deadline::after_ms(kGreetingMs));
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLRDHUP;
+    event.data.ptr = connection.get();
+    if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, connection->fd(), &event) != 0) continue;
+    wire::Challenge challenge;
+    challenge.nonce = nonce.value();
+    connection->queue(std::make_shared<const std::string>(reinterpret_cast<const char*>(&challenge),
+                                                          sizeof challenge));
+    if (!connection->flush()) continue;
+    drop_oldest_stranger(kMaxStrangers - 1);
+    connections.emplace(connection->fd(), std::move(connection));
+  }
+}
+
+// Drops the stranger that has been there longest if there are more than `keep`.
+bool StoreServer::Shared::drop_oldest_stranger(std::size_t keep) {
+  StoreConnection* oldest = nullptr;
+  std::size_t strangers = 0;
+  for (const auto& [fd, connection] : connections) {
+    if (connection->group != nullptr || connection->is_leaving || connection->is_dead) continue;
+    ++strangers;
+    if (oldest == nullptr || connection->greeting.remaining() < oldest->greeting.remaining()) {
+      oldest = connection.get();
+    }
+  }
+  if (strangers <= keep) return false;
+  oldest->is_dead = true;
+  return true;
+}
+
+void StoreServer::Shared::on_input(StoreConnection& connection) {
+  const bool is_stranger = connection.group == nullptr;
+  const bool is_open = connection.read(is_stranger ? sizeof(wire::Hello) : kMaxMessageBytes);
+  if (is_stranger && !connection.is_leaving) greet(connection);
+  std::string& input = connection.input();
+  while (connection.group != nullptr && input.size() >= sizeof(wire::FrameHead)) {
+    wire::FrameHead head;
+    std::memcpy(&head, input.data(), sizeof head);
+    if (head.bytes > kMaxMessageBytes - sizeof head) return close(connection, false);
+    if (input.size() < sizeof head + head.bytes) break;
+    on_message(connection, head.kind, std::string_view(input).substr(sizeof head, head.bytes));
+    input.erase(0, sizeof head + head.bytes);
+  }
+  if (!is_open) close(connection, false);
+}
+
+void StoreServer::Shared::greet(StoreConnection& connection) {
+  std::string& input = connection.input();
+  wire::Hello hello;
+  if (input.size() >= sizeof hello.magic) {
+    std::memcpy(&hello.magic, input.data(), sizeof hello.magic);
+    if (hello.magic != wire::kMagic) connection.is_dead = true;
+  }
+  if (connection.is_dead || input.size() < sizeof hello) return;
+  std::memcpy(&hello, input.data(), sizeof hello);
+  input.erase(0, sizeof hello);
+  if (!equal_in_constant_time(hello.proof, wire::client_proof(key, connection.nonce, hello))) {
+    return refuse(connection, wire::frame(wire::Kind::kWrongKey, {}));
+  }
+  if (hello.size < 1 || hello.size > kMaxRanks || hello.rank < 0 || hello.rank >= hello.size) {
+    connection.is_dead = true;  // join_store lets no such rank come here
+    return;
+  }
+
+  const Key128 own_proof = wire::server_proof(key, hello.nonce);
+  std::string welcome(reinterpret_cast<const char*>(own_proof.data()), own_proof.size());
+  StoreGroup& group =
+      groups.try_emplace(hello.group, hello.group, hello.size, hello.rank).first->second;
+  {
+    const std::lock_guard lock(mutex);
+    promised.erase(hello.group);
+  }
+  bool come_back = false;
+  const Status status = group.check(hello, come_back);
+  if (come_back) {
+    connection.is_dead = true;
+  } else if (!status.ok()) {
+    refuse(connection, wire::frame(wire::Kind::kWelcome, welcome + wire::error_body(status)));
+  } else {
+    group.admit(hello, connection);
+    connection.queue(
+        std::make_shared<const std::string>(wire::frame(wire::Kind::kWelcome, welcome)));
+  }
+}
+
+void StoreServer::Shared::on_message(StoreConnection& connection, wire::Kind kind,
+                                     std::string_view body) {
+  wire::GatherHead head;
+  if (kind == wire::Kind::kGather && body.size() >= sizeof head) {
+    std::memcpy(&head, body.data(), sizeof head);
+    connection.group->gather(connection.rank, head, body.substr(sizeof head));
+  } else {
+    close(connection, kind == wire::Kind::kBye);
+  }
+}
+
+void StoreServer::Shared::refuse(StoreConnection& connection, std::string frame) {
+  connection.queue(std::make_shared<const std::string>(std::move(frame)));
+  connection.is_leaving = true;
+}
+
+// The descriptor stays open until the batch of events is done, so that its number stays ours.
+void StoreServer::Shared::close(StoreConnection& connection, bool with_goodbye) {
+  connection.is_dead = true;
+  if (connection.group == nullptr) return;
+  connection.group->leave(connection.rank, with_goodbye);
+  connection.group = nullptr;
+}
+
+void StoreServer::Shared::check_time() {
+  for (auto& [id, group] : groups) group.check_time();
+  for (const auto& [fd, connection] : connections) {
+    if (connection->group == nullptr && connection->greeting.expired()) connection->is_dead = true;
+  }
+  if (listen_again.expired()) watch_listener(true);
+}
+
+void StoreServer::Shared::flush_all() {
+  // Closing a connection may fail its group, which queues more.
+  for (bool again = true; again;) {
+    again = false;
+    for (auto& [id, group] : groups) group.release_replies_here();
+    for (const auto& [fd, connection] : connections) {
+      if (connection->is_dead || !connection->has_output()) continue;
+      if (!connection->flush()) {
+        close(*connection, false);
+        again = true;
+      } else if (!connection->has_output()) {
+        again = true;
+        connection->is_dead = connection->is_leaving;
+      }
+      epoll_event event{};
+      event.events = EPOLLIN | EPOLLRDHUP;
+      if (connection->has_output()) event.events |= EPOLLOUT;
+      event.data.ptr = connection.get();
+      ::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, connection->fd(), &event);
+    }
+  }
+}
+
+}  // namespace treering
