@@ -25,6 +25,11 @@ configure() {
   sed -n '/^treering [0-9]/,$p' "$log" | grep -v '^$' || true
 }
 
+# Where the output is not a terminal: of ninja's "[12/80] Compiling" lines each 20th, and all others.
+quieter() {
+  if [ -t 1 ]; then cat; else awk '/^\[[0-9]+\/[0-9]+\] / { if (n++ % 20) next } { print; fflush() }'; fi
+}
+
 # Under sudo in a user's checkout, only apt-get needs root: the rest is done as that user, so that no
 # file of the tree becomes root's.
 leave_root() {
