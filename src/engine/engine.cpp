@@ -5,7 +5,9 @@
 
 namespace treering {
 
-Engine::~Engine() {
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -58,10 +60,6 @@ bool Engine::poll_locked() {
   for (std::size_t i = 0; i < active_.size(); ++i) {
     Ticket& ticket = *active_[i];
     if (ticket.done.load(std::memory_order_relaxed)) continue;
-    if (ticket.blocked_by_event) {
-      if (ticket.blocked_by_event()) continue;
-      ticket.blocked_by_event = nullptr;
-    }
     const bool must_wait = std::any_of(ticket.after.begin(), ticket.after.end(), [](const auto& t) {
       return !t->done.load(std::memory_order_acquire);  // pairs with finish_locked
     });

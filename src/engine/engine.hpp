@@ -1,18 +1,18 @@
 // Engine: the operations in flight of one communicator, and who moves them forward.
 //
-// A blocking call with nothing else in flight runs on the caller's thread and touches no lock. Everything
-// else is enqueued: operations move in issue order on each link, many at once. They are driven by
-// whoever waits for one of them and, when nobody waits, by a thread that the first stream call starts.
+// A blocking call with nothing else in flight runs on the caller's thread and touches no lock.
+// Everything else is enqueued: operations move in issue order on each link, many at once. They are
+// driven by whoever waits for one of them and, when nobody waits, by a thread that the first stream
+// call starts.
 //
-// Threads: issue functions by one thread at a time (the communicator's entry guard); wait and progress by
-// any thread.
+// Threads: issue functions by one thread at a time (the communicator's entry guard); wait and
+// progress by any thread.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -31,11 +31,13 @@ class EngineOwner {
   virtual ~EngineOwner() = default;
   // `op` has not moved for `waited`. An error ends it and fails the communicator.
   virtual Status on_slow_wait(const Operation& op, std::chrono::nanoseconds waited) = 0;
-  // The first failure of an operation; the owner publishes it. Returns the Status that callers get (it may
-  // say more than `cause`).
+  // The first failure of an operation; the owner publishes it. Returns the Status that callers get
+  // (it may say more than `cause`).
   virtual Status on_failure(const Operation& op, const Status& cause) = 0;
   virtual void on_complete(const Operation& op) = 0;
 };
+
+class Engine;
 
 // An enqueued operation and what others may know of it.
 struct Ticket {
@@ -44,7 +46,7 @@ struct Ticket {
   Status status;
   // Operations that must be done before this one starts (stream order where buffers overlap).
   std::vector<std::shared_ptr<Ticket>> after;
-  std::function<bool()> blocked_by_event;  // stream_wait_event; empty = nothing
+  std::shared_ptr<Engine> engine;  // that drives it
 };
 
 class Engine {
@@ -60,7 +62,8 @@ class Engine {
   // Runs a started operation to its end on this thread. Requires idle().
   Status run_now(Operation& op);
 
-  // Adds a started operation behind all others. With `background` a thread drives it when nobody waits.
+  // Adds a started operation behind all others. With `background` a thread drives it when nobody
+  // waits.
   void enqueue(std::shared_ptr<Ticket> ticket, bool background);
 
   // Drives everything in flight until `ticket` is done.
@@ -74,6 +77,8 @@ class Engine {
 
   // Waits until nothing is in flight.
   Status drain();
+  // Ends the background thread. Requires idle(); nothing may be enqueued afterwards.
+  void stop();
   // Slow path for callers that poll several engines: deadlines, peers, abort.
   void check_slow(std::chrono::nanoseconds waited);
   int spin() const { return spin_; }

@@ -124,7 +124,8 @@ bool Operation::ready(const PlanStep& step, std::size_t bytes) const {
   return true;
 }
 
-// Handles one slice of one step if all its messages and slots are there. An empty slice is no message.
+// Handles one slice of one step if all its messages and slots are there. An empty slice is no
+// message.
 bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
   const bool token = is_token_step(step);
   const std::uint64_t first = token ? 0 : slice * geometry_.slice_elems;
@@ -150,10 +151,12 @@ bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
   const bool stream = bytes >= kMinStreamBytes;
   for (int i = 0; i < step.outputs; ++i) {
     outputs_[i] = output_address(out[i], first, bytes);
-    const bool wanted = out[i].space == Space::kLink ? geometry_.stream_slots : geometry_.stream_out;
+    const bool wanted =
+        out[i].space == Space::kLink ? geometry_.stream_slots : geometry_.stream_out;
     if (stream && wanted && i < 64) args.streaming_outputs |= 1ull << i;
   }
-  const bool moves_only = step.inputs == 1 && args.scaled_inputs == 0 && !(step.last && call.divisor > 1);
+  const bool moves_only =
+      step.inputs == 1 && args.scaled_inputs == 0 && !(step.last && call.divisor > 1);
   if (!(moves_only && step.outputs == 1 && inputs_[0] == outputs_[0])) {
     args.inputs = inputs_.data();
     args.num_inputs = step.inputs;
@@ -164,7 +167,7 @@ bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
     args.op = moves_only ? RedOp::kNone : call.op;
     args.scale_in = call.factor;
     args.divisor = step.last ? call.divisor : 1;
-    args.user = call.user;
+    args.user = call.user.get();
     reduce(args);
   }
   for (int i = 0; i < step.outputs; ++i) {
@@ -176,34 +179,44 @@ bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
   return true;
 }
 
-const void* Operation::input_address(const PlanOperand& o, std::uint64_t first_elem, std::size_t bytes) {
+const void* Operation::input_address(const PlanOperand& o, std::uint64_t first_elem,
+                                     std::size_t bytes) {
   const std::size_t elem_bytes = type_bytes(call.type);
   switch (o.space) {
-    case Space::kLink: return rx_payload(*o.rx, bytes, geometry_.slot_bytes);
-    case Space::kIn: return call.in + (call.in_part.offset(o.chunk) + first_elem) * elem_bytes;
-    case Space::kOut: return call.out + (call.out_part.offset(o.chunk) + first_elem) * elem_bytes;
-    case Space::kToken: return &call.token;
+    case Space::kLink:
+      return rx_payload(*o.rx, bytes, geometry_.slot_bytes);
+    case Space::kIn:
+      return call.in + (call.in_part.offset(o.chunk) + first_elem) * elem_bytes;
+    case Space::kOut:
+      return call.out + (call.out_part.offset(o.chunk) + first_elem) * elem_bytes;
+    case Space::kToken:
+      return &call.token;
     case Space::kPeerIn: {
       const WindowToken& t = tokens_[o.peer];
       return (*windows_)[t.in_window].base[o.peer] + t.in_offset_bytes +
              (call.in_part.offset(o.chunk) + first_elem) * elem_bytes;
     }
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
 void* Operation::output_address(const PlanOperand& o, std::uint64_t first_elem, std::size_t bytes) {
   const std::size_t elem_bytes = type_bytes(call.type);
   switch (o.space) {
-    case Space::kLink: return tx_payload(*o.tx, bytes);
-    case Space::kOut: return call.out + (call.out_part.offset(o.chunk) + first_elem) * elem_bytes;
-    case Space::kToken: return &tokens_[o.peer];
+    case Space::kLink:
+      return tx_payload(*o.tx, bytes);
+    case Space::kOut:
+      return call.out + (call.out_part.offset(o.chunk) + first_elem) * elem_bytes;
+    case Space::kToken:
+      return &tokens_[o.peer];
     case Space::kPeerOut: {
       const WindowToken& t = tokens_[o.peer];
       return (*windows_)[t.out_window].base[o.peer] + t.out_offset_bytes +
              (call.out_part.offset(o.chunk) + first_elem) * elem_bytes;
     }
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 

@@ -1,9 +1,9 @@
 // Operation: one call of a collective, send or receive while it runs. This is the host executor.
 //
-// A plan is run round by round: in round b a chunk's slices b*k .. b*k+k-1 are handled, one message per
-// slice. Every lane has its own place in the plan, and two rounds of a lane are open at once: when the
-// older one waits, the younger one goes on, up to the older one's gate (engine/plan.hpp). Double
-// buffering follows from that, and no algorithm mentions it.
+// A plan is run round by round: in round b a chunk's slices b*k .. b*k+k-1 are handled, one message
+// per slice. Every lane has its own place in the plan, and two rounds of a lane are open at once:
+// when the older one waits, the younger one goes on, up to the older one's gate (engine/plan.hpp).
+// Double buffering follows from that, and no algorithm mentions it.
 //
 // progress() never blocks. Threads: one at a time; done() may be read by any thread.
 #pragma once
@@ -32,23 +32,29 @@ struct WindowToken {
   std::uint64_t out_offset_bytes = 0;
 };
 
-// What was asked for, in the engine's terms.
+// What was asked for, in the engine's terms. Moved, never copied: partitions may point into tables.
 struct Call {
+  Call() = default;
+  Call(Call&&) = default;
+  Call& operator=(Call&&) = default;
+
   Collective collective = Collective::kAllReduce;
   Type type = Type::kFloat32;
   RedOp op = RedOp::kNone;
-  std::int32_t root = 0;  // of sends and receives: the peer
+  std::int32_t root = 0;    // of sends and receives: the peer
   std::uint64_t count = 0;  // as the caller gave it, for reports and the signature
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   Partition in_part;
   Partition out_part;
   bool wire_is_in = false;  // relays without a local operand take their length from in_part
+  bool is_send = false;     // of kSendRecv
   std::uint32_t divisor = 1;
   double factor = 1.0;
   bool scaled = false;  // pre-multiplied sum
-  const UserOp* user = nullptr;
-  std::vector<std::uint64_t> tables;  // the v-variants' counts and displacements; partitions point here
+  std::shared_ptr<const UserOp> user;
+  std::vector<std::uint64_t>
+      tables;  // the v-variants' counts and displacements; partitions point here
   WindowToken token;
 };
 
@@ -63,8 +69,8 @@ struct Geometry {
 
 class Operation {
  public:
-  // Prepares a run of `plan`. windows: for plans that read or write peers' memory. While is_head is false,
-  // first_messages()[i] is the number of this operation's first message on plan link i.
+  // Prepares a run of `plan`. windows: for plans that read or write peers' memory. While is_head is
+  // false, first_messages()[i] is the number of this operation's first message on plan link i.
   void start(const Plan& plan, const Geometry& geometry, std::uint64_t signature,
              const std::vector<WindowMap>* windows);
   const Plan& plan() const { return *plan_; }

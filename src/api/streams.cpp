@@ -1,0 +1,116 @@
+// tr_stream_*, tr_event_*.
+#include "api/shim.hpp"
+
+using namespace treering;
+using namespace treering::api;
+
+namespace {
+
+constexpr int kSpin = 100;  // polls of a waiter; the engines' own threads do the work
+
+Status find_event(tr_event_t handle, std::shared_ptr<Event>* event) {
+  *event = events().find(handle);
+  if (*event == nullptr)
+    return invalid_usage("the event is NULL, was destroyed, or the handle is garbage");
+  return {};
+}
+
+Status find_real_stream(tr_stream_t handle, std::shared_ptr<Stream>* stream) {
+  if (handle == nullptr) return invalid_argument("the stream is NULL");
+  return find_stream(handle, stream);
+}
+
+}  // namespace
+
+tr_result_t tr_stream_create(tr_stream_t* stream) {
+  return guarded([&]() -> Status {
+    TR_RETURN_IF_ERROR(check_pointer("stream", stream));
+    *stream = static_cast<tr_stream_t>(streams().add(std::make_shared<Stream>()));
+    return {};
+  });
+}
+
+tr_result_t tr_stream_synchronize(tr_stream_t stream) {
+  return guarded([&]() -> Status {
+    std::shared_ptr<Stream> s;
+    TR_RETURN_IF_ERROR(find_stream(stream, &s));
+    return s == nullptr ? Status{} : s->synchronize(kSpin);
+  });
+}
+
+tr_result_t tr_stream_query(tr_stream_t stream, int* done) {
+  return guarded([&]() -> Status {
+    TR_RETURN_IF_ERROR(check_pointer("done", done));
+    std::shared_ptr<Stream> s;
+    TR_RETURN_IF_ERROR(find_stream(stream, &s));
+    *done = s == nullptr || s->query();
+    return {};
+  });
+}
+
+tr_result_t tr_stream_destroy(tr_stream_t stream) {
+  return guarded([&]() -> Status {
+    std::shared_ptr<Stream> s;
+    TR_RETURN_IF_ERROR(find_real_stream(stream, &s));
+    const Status status = s->synchronize(kSpin);
+    (void)streams().remove(stream);
+    return status;
+  });
+}
+
+tr_result_t tr_event_create(tr_event_t* event) {
+  return guarded([&]() -> Status {
+    TR_RETURN_IF_ERROR(check_pointer("event", event));
+    *event = static_cast<tr_event_t>(events().add(std::make_shared<Event>()));
+    return {};
+  });
+}
+
+tr_result_t tr_event_record(tr_event_t event, tr_stream_t stream) {
+  return guarded([&]() -> Status {
+    if (in_group()) return invalid_usage("tr_event_record is not allowed inside a group");
+    std::shared_ptr<Event> e;
+    std::shared_ptr<Stream> s;
+    TR_RETURN_IF_ERROR(find_event(event, &e));
+    TR_RETURN_IF_ERROR(find_stream(stream, &s));
+    e->record(s.get());
+    return {};
+  });
+}
+
+tr_result_t tr_event_query(tr_event_t event, int* done) {
+  return guarded([&]() -> Status {
+    TR_RETURN_IF_ERROR(check_pointer("done", done));
+    std::shared_ptr<Event> e;
+    TR_RETURN_IF_ERROR(find_event(event, &e));
+    *done = e->query();
+    return {};
+  });
+}
+
+tr_result_t tr_event_synchronize(tr_event_t event) {
+  return guarded([&]() -> Status {
+    std::shared_ptr<Event> e;
+    TR_RETURN_IF_ERROR(find_event(event, &e));
+    e->synchronize(kSpin);
+    return {};
+  });
+}
+
+tr_result_t tr_stream_wait_event(tr_stream_t stream, tr_event_t event) {
+  return guarded([&]() -> Status {
+    std::shared_ptr<Event> e;
+    std::shared_ptr<Stream> s;
+    TR_RETURN_IF_ERROR(find_event(event, &e));
+    TR_RETURN_IF_ERROR(find_real_stream(stream, &s));
+    s->wait_for(e->tickets());
+    return {};
+  });
+}
+
+tr_result_t tr_event_destroy(tr_event_t event) {
+  return guarded([&]() -> Status {
+    if (events().remove(event) != nullptr) return {};
+    return invalid_usage("the event is NULL, was destroyed, or the handle is garbage");
+  });
+}

@@ -1,0 +1,311 @@
+#include "comm/communicator.hpp"
+
+#include <algorithm>
+#include <pthread.h>
+#include <sched.h>
+#include <utility>
+
+#include "comm/signature.hpp"
+#include "core/log.hpp"
+#include "transports/registry.hpp"
+
+namespace treering {
+namespace {
+
+constexpr std::size_t kDefaultLinkBytes = 256 << 10;
+constexpr std::size_t kDefaultCastBytes = 512 << 10;
+constexpr std::size_t kSendRecvBytes = 128 << 10;
+constexpr std::size_t kSendRecvSlice = 32 << 10;
+
+std::atomic<std::uint64_t> g_forks{0};
+
+std::uint64_t forks_of_this_process() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1, std::memory_order_relaxed); });
+  (void)registered;
+  return g_forks.load(std::memory_order_relaxed);
+}
+
+int usable_cpus() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// A rank that spins keeps a core from the very rank that it waits for when there are more ranks
+// than cores.
+int spin_for(int size, const Config& config) {
+  if (config.spin >= 0) return static_cast<int>(config.spin);
+  return size > usable_cpus() ? 20 : 2000;
+}
+
+// The settings that all ranks must share, in words, so that a difference can be shown.
+std::string settings_text(const Config& c, int size) {
+  std::string text =
+      "size " + std::to_string(size) + "; TR_LINK_BYTES " + std::to_string(c.link_bytes) +
+      "; TR_CAST_BYTES " + std::to_string(c.cast_bytes) + "; TR_SLICE_BYTES " +
+      std::to_string(c.slice_bytes) + "; TR_ORDERED " + std::to_string(c.ordered) + "; TR_ALGO ";
+  for (const AlgoChoice& a : c.algos)
+    text += std::string(collective_name(a.collective)) + ":" + a.algorithm + ",";
+  return text;
+}
+
+Status agree_on_settings(Rendezvous& rendezvous, const Config& config) {
+  TR_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                      rendezvous.all_gather(settings_text(config, rendezvous.size())));
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r] != all[0]) {
+      return Status(Code::kMismatch, "ranks have different settings: rank 0 has {" + all[0] +
+                                         "}, rank " + std::to_string(r) + " has {" + all[r] + "}");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvous,
+                                                           const Config& config) {
+  std::shared_ptr<Communicator> comm(
+      new Communicator(rendezvous.rank(), rendezvous.size(), config));
+  comm->forks_ = forks_of_this_process();
+  TR_RETURN_IF_ERROR(agree_on_settings(rendezvous, config));
+  for (const AlgoChoice& a : config.algos) {
+    TR_RETURN_IF_ERROR(
+        comm->set_algorithm(collective_name(a.collective), a.algorithm).with_context("TR_ALGO"));
+  }
+  TransportOptions options;
+  options.link_bytes = config.link_bytes > 0 ? config.link_bytes : kDefaultLinkBytes;
+  options.cast_bytes = config.cast_bytes > 0 ? config.cast_bytes : kDefaultCastBytes;
+  options.sendrecv_bytes = kSendRecvBytes;
+  options.host_id = config.host_id;
+  options.timeout_ms = static_cast<int>(config.init_timeout_ms);
+  TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
+  comm->engine_ = std::make_shared<Engine>(*comm, spin_for(comm->size_, config));
+  comm->transport_->board(comm->rank_).state.store(RankState::kLive, std::memory_order_release);
+  TR_LOG_INFO(comm->rank_, "communicator of %d ranks formed over %s", comm->size_,
+              comm->transport_->name());
+  return comm;
+}
+
+Communicator::~Communicator() {
+  if (transport_ == nullptr || forks_ != forks_of_this_process()) return;
+  if (engine_ != nullptr) engine_->stop();
+  mark_left();
+}
+
+void Communicator::mark_left() {
+  Board& board = transport_->board(rank_);
+  // Peers that still read this rank's messages have its memory mapped; they only learn that it
+  // left.
+  if (board.state.load(std::memory_order_relaxed) <= RankState::kLive) {
+    board.state.store(RankState::kFinalized, std::memory_order_release);
+  }
+}
+
+Status Communicator::check_process() const {
+  if (forks_ == forks_of_this_process()) return {};
+  return invalid_usage(
+      "this process was forked after the communicator was made; only the parent may use it");
+}
+
+void Communicator::Guard::leave() {
+  if (comm_ != nullptr) comm_->entry_->store(false, std::memory_order_release);  // pairs with enter
+  comm_ = nullptr;
+}
+
+Status Communicator::Guard::enter(Communicator& comm) {
+  TR_RETURN_IF_ERROR(comm.check_process());
+  if (comm.entry_->exchange(true, std::memory_order_acquire)) {  // pairs with leave
+    return invalid_usage(
+        "the communicator is in use by another thread; use it from one thread at a time");
+  }
+  comm_ = &comm;
+  return {};
+}
+
+Status Communicator::async_error() const {
+  if (!failed_.load(std::memory_order_acquire)) return {};  // pairs with on_failure and abort
+  std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+Result<Choice> Communicator::choose_for(const Request& r) const {
+  ChoiceInput in;
+  in.collective = r.call.collective;
+  in.size = size_;
+  in.bytes = r.choice_bytes;
+  in.uneven = r.uneven;
+  in.commutative = r.commutative;
+  in.ordered = config_.ordered && r.call.op != RedOp::kNone;
+  in.in_place = r.in_place;
+  in.windows = !local_windows_.empty() && in_windows(r);
+  in.per_rank_factor = r.call.scaled;
+  in.link_bytes = transport_->link_data_bytes(LinkId::Kind::kPair);
+  in.cast_bytes = transport_->link_data_bytes(LinkId::Kind::kCast);
+  in.forced_slice_bytes = static_cast<std::size_t>(config_.slice_bytes);
+  const std::string& forced = forced_[static_cast<int>(r.call.collective)];
+  in.forced = forced.empty() ? nullptr : forced.c_str();
+  return choose(in);
+}
+
+Result<const Plan*> Communicator::plan_for(const Request& r, const Choice& choice) {
+  Recent& recent = recent_[static_cast<int>(r.call.collective)];
+  if (recent.algorithm == choice.algorithm && recent.root == r.call.root) return recent.plan;
+  std::unique_ptr<Plan>& plan = plans_[{choice.algorithm, r.call.root}];
+  if (plan == nullptr) {
+    TR_ASSIGN_OR_RETURN(plan,
+                        Plan::build(algos::record(*choice.algorithm, rank_, size_, r.call.root),
+                                    choice.algorithm, *transport_));
+  }
+  recent = {choice.algorithm, r.call.root, plan.get()};
+  return plan.get();
+}
+
+Status Communicator::prepare(Request& r, Operation& op) {
+  Geometry geometry;
+  const Plan* plan = nullptr;
+  const std::size_t elem_bytes = type_bytes(r.call.type);
+  const bool sendrecv = r.call.collective == Collective::kSendRecv;
+  if (sendrecv) {
+    TR_ASSIGN_OR_RETURN(plan, sendrecv_plan(r.call.root, r.call.is_send));
+    geometry.slice_elems = kSendRecvSlice / elem_bytes;
+    geometry.slot_bytes = kSendRecvSlice;
+    geometry.stream_slots = r.call.count * elem_bytes >= kSendRecvSlice;
+  } else {
+    TR_ASSIGN_OR_RETURN(const Choice choice, choose_for(r));
+    TR_ASSIGN_OR_RETURN(plan, plan_for(r, choice));
+    geometry.slice_elems = choice.slice_bytes / elem_bytes;
+    geometry.slot_bytes = choice.slice_bytes;
+    geometry.slices_per_round = choice.slices_per_round;
+    geometry.stream_slots = choice.stream_slots;
+    geometry.stream_out = choice.stream_out;
+    if (r.cut) {
+      r.call.in_part = r.call.out_part =
+          Partition::cut(r.call.count, choice.algorithm->chunks(size_), kSlotAlign / elem_bytes);
+    }
+    if (choice.algorithm->windows) TR_RETURN_IF_ERROR(find_windows(r));
+  }
+  const std::uint64_t kind = pack(kind_of(r.call, r.uneven));
+  std::swap(op.call, r.call);
+  if (sendrecv) {
+    // Source and destination are the link itself; only what both ends share is signed.
+    CallKind shared = kind_of(op.call, false);
+    shared.root = 0;
+    op.start(*plan, geometry, call_signature(pack(shared), op.call.count, 0), nullptr);
+    return {};
+  }
+  op.sequence = sequence_++;
+  const std::uint64_t signed_count = r.uneven ? 0 : op.call.count;
+  op.start(*plan, geometry, call_signature(kind, signed_count, op.sequence), &windows_);
+
+  Board& board = transport_->board(rank_);
+  BoardOp& entry = board.ops[op.sequence % kBoardOps];
+  // Readers compare the sequence before and after (report.cpp), so a torn entry is never believed.
+  entry.sequence.store(0, std::memory_order_relaxed);
+  entry.what.store(kind, std::memory_order_release);
+  entry.count.store(op.call.count, std::memory_order_release);
+  entry.sequence.store(op.sequence + 1, std::memory_order_release);
+  board.issued.store(sequence_, std::memory_order_relaxed);
+  return {};
+}
+
+Result<const Plan*> Communicator::sendrecv_plan(int peer, bool is_send) {
+  std::unique_ptr<Plan>& plan = sendrecv_plans_[{peer, is_send}];
+  if (plan == nullptr) {
+    algos::Schedule s;
+    s.rank = rank_;
+    s.size = size_;
+    algos::Operand link, local;
+    link.space = Space::kLink;
+    link.link = {LinkId::Kind::kSendRecv, 0, is_send ? rank_ : peer, is_send ? peer : rank_};
+    local.space = is_send ? Space::kIn : Space::kOut;
+    s.operands = is_send ? std::vector{local, link} : std::vector{link, local};
+    algos::Step step;
+    step.verb = is_send ? Verb::kSend : Verb::kRecv;
+    step.inputs = step.outputs = 1;
+    s.steps = {step};
+    TR_ASSIGN_OR_RETURN(plan, Plan::build(std::move(s), nullptr, *transport_));
+  }
+  return plan.get();
+}
+
+Status Communicator::launch(Request& request, Stream* stream) {
+  if (stream == nullptr && engine_->idle()) {
+    TR_RETURN_IF_ERROR(async_error());
+    TR_RETURN_IF_ERROR(prepare(request, scratch_));
+    return engine_->run_now(scratch_);
+  }
+  TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket, enqueue(request, stream));
+  return stream == nullptr ? engine_->wait(*ticket) : Status{};
+}
+
+Result<std::shared_ptr<Ticket>> Communicator::enqueue(Request& request, Stream* stream) {
+  TR_RETURN_IF_ERROR(async_error());
+  auto ticket = std::make_shared<Ticket>();
+  ticket->engine = engine_;
+  const Footprint footprint{request.call.in, request.in_bytes, request.call.out, request.out_bytes,
+                            request.call.collective == Collective::kBarrier};
+  TR_RETURN_IF_ERROR(prepare(request, ticket->op));
+  if (stream != nullptr) stream->add(ticket, footprint);
+  engine_->enqueue(ticket, stream != nullptr);
+  return ticket;
+}
+
+Status Communicator::finalize() {
+  // What failed was reported by the operation itself; finalizing a failed communicator is no new
+  // error.
+  (void)engine_->drain();
+  return {};
+}
+
+void Communicator::abort() {
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (failure_.ok()) {
+      failure_ = Status(Code::kAborted,
+                        "this rank (" + std::to_string(rank_) + ") aborted the communicator");
+    }
+  }
+  failed_.store(true, std::memory_order_release);   // pairs with async_error
+  aborted_.store(true, std::memory_order_release);  // pairs with on_slow_wait
+  transport_->board(rank_).state.store(RankState::kAborted, std::memory_order_release);
+}
+
+Status Communicator::set_algorithm(const std::string& collective, const std::string& algorithm) {
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const auto id = static_cast<Collective>(c);
+    if (collective != collective_name(id) || id == Collective::kSendRecv) continue;
+    if (algorithm == "auto") {
+      forced_[c].clear();
+      return {};
+    }
+    const algos::Algorithm* found = algos::find_algorithm(id, algorithm);
+    if (found == nullptr || !found->supports(size_)) {
+      return invalid_argument("there is no " + collective + " algorithm \"" + algorithm +
+                              "\" for " + std::to_string(size_) + " ranks; there are: auto, " +
+                              algos::algorithm_names(id, size_));
+    }
+    forced_[c] = algorithm;
+    return {};
+  }
+  std::string names;
+  for (int c = 0; c < kNumCollectives - 1; ++c) {
+    names += std::string(c > 0 ? ", " : "") + collective_name(static_cast<Collective>(c));
+  }
+  return invalid_argument("there is no collective \"" + collective + "\"; there are: " + names);
+}
+
+Status Communicator::set_ordered(bool ordered) {
+  config_.ordered = ordered;
+  return {};
+}
+
+Status Communicator::set_timeout_ms(std::int64_t timeout_ms) {
+  if (timeout_ms <= 0)
+    return invalid_argument("the timeout must be positive, got " + std::to_string(timeout_ms) +
+                            " ms");
+  config_.timeout_ms = timeout_ms;
+  return {};
+}
+
+}  // namespace treering

@@ -1,0 +1,156 @@
+// Communicator: one rank's end of a group of ranks.
+//
+// It joins the rooms: transport (links), registry and tuner (which schedule), engine (running it),
+// and it is the one that fails, aborts and explains. The operations of the API are in
+// comm/collectives.hpp.
+//
+// Threads: one at a time (Guard); abort, async_error and the board may be used by any thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bootstrap/rendezvous.hpp"
+#include "comm/request.hpp"
+#include "comm/stream.hpp"
+#include "core/config.hpp"
+#include "core/status.hpp"
+#include "engine/engine.hpp"
+#include "engine/plan.hpp"
+#include "transports/transport.hpp"
+#include "tuner/choice.hpp"
+
+namespace treering {
+
+class Communicator final : public EngineOwner, public std::enable_shared_from_this<Communicator> {
+ public:
+  // Collective over the ranks of `rendezvous`.
+  static Result<std::shared_ptr<Communicator>> create(Rendezvous& rendezvous, const Config& config);
+  // Operations must have been drained.
+  ~Communicator() override;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // The library was forked away from under this object: only the parent process may use it.
+  Status check_process() const;
+  // One thread at a time: whoever sets the flag may call. The table of handles puts its own flag
+  // here, so that one flag keeps out second threads and a concurrent destroy.
+  void set_entry_flag(std::atomic<bool>* flag) { entry_ = flag; }
+
+  // Holds the entry flag; refuses a second thread and a forked child.
+  class Guard {
+   public:
+    Guard() = default;
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+    ~Guard() { leave(); }
+    Status enter(Communicator& comm);
+    void leave();
+
+   private:
+    Communicator* comm_ = nullptr;
+  };
+
+  // Runs a request: to its end when stream is nullptr, else enqueues it. Holds the guard.
+  Status launch(Request& request, Stream* stream);
+  // Enqueues without waiting; for groups. The caller drives engine() until the ticket is done.
+  Result<std::shared_ptr<Ticket>> enqueue(Request& request, Stream* stream);
+  Engine& engine() { return *engine_; }
+  std::byte* barrier_byte() { return barrier_bytes_; }  // two: one to send, one to receive
+
+  // Collective; colour < 0: nullptr.
+  Result<std::shared_ptr<Communicator>> split(int color, int key);
+  Result<int> register_window(void* ptr, std::size_t bytes);  // its index
+  Status deregister_window(int index);
+
+  Status set_algorithm(const std::string& collective, const std::string& algorithm);
+  Status set_ordered(bool ordered);
+  Status set_timeout_ms(std::int64_t timeout_ms);
+
+  Status finalize();
+  // Tells the peers that this rank will do no more; at destruction and at the process's exit.
+  void mark_left();
+  void abort();
+  Status async_error() const;
+  // Valid until the next call of explain.
+  const char* explain();
+
+  Status on_slow_wait(const Operation& op, std::chrono::nanoseconds waited) override;
+  Status on_failure(const Operation& op, const Status& cause) override;
+  void on_complete(const Operation& op) override;
+
+ private:
+  Communicator(int rank, int size, const Config& config)
+      : rank_(rank), size_(size), config_(config) {}
+
+  Result<Choice> choose_for(const Request& request) const;
+  Result<const Plan*> plan_for(const Request& request, const Choice& choice);
+  Result<const Plan*> sendrecv_plan(int peer, bool is_send);
+  // Fills op from the request: plan, geometry, partitions, signature, board.
+  Status prepare(Request& request, Operation& op);
+  Status find_windows(Request& request) const;
+  bool in_windows(const Request& request) const;
+
+  // comm/report.cpp: the texts.
+  std::string describe(const Operation& op) const;
+  std::string hang_report(const Operation& op, std::chrono::nanoseconds waited);
+  Status check_same_call(const Operation& op);
+  Status check_peers(const Operation& op);
+
+  const int rank_;
+  const int size_;
+  Config config_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<Engine> engine_;
+  Operation scratch_;  // of blocking calls
+  std::map<std::tuple<const algos::Algorithm*, int>, std::unique_ptr<Plan>> plans_;
+  std::map<std::pair<int, bool>, std::unique_ptr<Plan>> sendrecv_plans_;  // (peer, is_send)
+  struct Recent {
+    const algos::Algorithm* algorithm = nullptr;
+    int root = -1;
+    const Plan* plan = nullptr;
+  };
+  Recent recent_[kNumCollectives];
+  std::string forced_[kNumCollectives];
+  std::vector<WindowMap> windows_;
+  struct LocalWindow {
+    const std::byte* ptr = nullptr;  // nullptr: deregistered
+    std::size_t bytes = 0;
+  };
+  std::vector<LocalWindow> local_windows_;
+  std::uint64_t sequence_ = 0;  // collectives issued
+  bool warned_ = false;
+  std::byte barrier_bytes_[2]{};
+  std::uint64_t forks_ = 0;  // of the process when this was made
+  std::string explanation_;
+
+  std::atomic<bool> own_entry_{false};
+  std::atomic<bool>* entry_ = &own_entry_;
+  std::atomic<bool> aborted_{false};
+  std::atomic<bool> failed_{false};  // release: failure_ is set
+  mutable std::mutex failure_mutex_;
+  Status failure_;
+};
+
+// Over some ranks of an existing communicator, by its send/recv links: for split and windows.
+class SubsetRendezvous final : public Rendezvous {
+ public:
+  // members: ranks of parent, this rank among them; the index is the rank here.
+  SubsetRendezvous(Communicator& parent, std::vector<int> members);
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  Result<std::vector<std::string>> all_gather(const std::string& blob) override;
+
+ private:
+  Communicator& parent_;
+  std::vector<int> members_;
+  int rank_ = 0;
+};
+
+}  // namespace treering

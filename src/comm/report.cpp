@@ -1,0 +1,220 @@
+// What a communicator says when something goes wrong: who did what, who waits for whom.
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "comm/communicator.hpp"
+#include "comm/signature.hpp"
+#include "core/log.hpp"
+
+namespace treering {
+namespace {
+
+struct Posted {
+  std::uint64_t kind = 0;
+  std::uint64_t count = 0;
+};
+
+// What `board`'s rank called as its operation `sequence`; nothing if it is not there yet or no
+// more.
+std::optional<Posted> posted(const Board& board, std::uint64_t sequence) {
+  const BoardOp& entry = board.ops[sequence % kBoardOps];
+  if (entry.sequence.load(std::memory_order_acquire) != sequence + 1)
+    return std::nullopt;  // pairs with prepare
+  Posted p{entry.what.load(std::memory_order_acquire), entry.count.load(std::memory_order_acquire)};
+  if (entry.sequence.load(std::memory_order_relaxed) != sequence + 1) return std::nullopt;
+  return p;
+}
+
+std::string seconds(std::chrono::nanoseconds t) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(t).count());
+  return text;
+}
+
+bool same_call(const Posted& a, const Posted& b) {
+  return a.kind == b.kind && (a.count == b.count || unpack(a.kind).uneven);
+}
+
+}  // namespace
+
+std::string Communicator::describe(const Operation& op) const {
+  if (op.call.collective == Collective::kSendRecv) {
+    const bool sends = op.call.is_send;
+    return std::string(sends ? "send to" : "receive from") + " rank " +
+           std::to_string(op.call.root) + " of " + std::to_string(op.call.count) + " " +
+           type_name(op.call.type);
+  }
+  return "operation " + std::to_string(op.sequence) + " (" +
+         to_string(kind_of(op.call, false), op.call.count, size_) + ")";
+}
+
+// Different calls on different ranks: said as soon as somebody waits for long, with everybody's
+// call.
+Status Communicator::check_same_call(const Operation& op) {
+  if (op.call.collective == Collective::kSendRecv) return {};
+  const std::optional<Posted> mine = posted(transport_->board(rank_), op.sequence);
+  if (!mine) return {};
+  bool differs = false;
+  std::string text =
+      "ranks called different operations as operation " + std::to_string(op.sequence) + ":";
+  for (int r = 0; r < size_; ++r) {
+    const std::optional<Posted> theirs = posted(transport_->board(r), op.sequence);
+    if (!theirs) continue;
+    differs |= !same_call(*mine, *theirs);
+    text += " rank " + std::to_string(r) + ": " +
+            to_string(unpack(theirs->kind), theirs->count, size_) + ";";
+  }
+  if (!differs) return {};
+  text.pop_back();
+  return Status(Code::kMismatch, text);
+}
+
+// Dead, failed or aborted peers, and peers that left while this rank still waits for them.
+Status Communicator::check_peers(const Operation& op) {
+  Status status = transport_->check_peers();
+  if (!status.ok()) {
+    // A peer that failed by a mismatch has the same calls on the board as everybody: say them all.
+    if (status.code() == Code::kMismatch) {
+      const Status calls = check_same_call(op);
+      if (!calls.ok()) return calls;
+    }
+    return status;
+  }
+  Operation::Wait wait;
+  if (!op.where(&wait)) return {};
+  // For a one-to-many link without room, any reader may be the one that has left.
+  const int peer = wait.for_credit ? wait.link.dst : wait.link.src;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_ || (peer >= 0 && r != peer) || !transport_->has_ended(r)) continue;
+    if (peer < 0) continue;
+    // It may have sent everything before it left: look once more.
+    Operation::Wait again;
+    if (!op.where(&again) || again.link != wait.link || again.number != wait.number) return {};
+    return remote_error(
+        "rank " + std::to_string(r) + " has left (destroyed its communicator or ended) without " +
+        (wait.for_credit ? "receiving" : "sending") + " what " + describe(op) + " needs");
+  }
+  return {};
+}
+
+std::string Communicator::hang_report(const Operation& op, std::chrono::nanoseconds waited) {
+  std::string text = describe(op) + " has waited for " + seconds(waited);
+  Operation::Wait wait;
+  if (op.where(&wait)) {
+    text += ": rank " + std::to_string(rank_) +
+            (wait.for_credit ? " waits for room on link " : " waits for message ") +
+            (wait.for_credit ? "" : std::to_string(wait.number) + " of link ") +
+            to_string(wait.link) + " (" + algos::verb_name(wait.verb) + ", chunk " +
+            std::to_string(wait.chunk) + ", round " + std::to_string(wait.round) + ")";
+    if (op.call.collective == Collective::kSendRecv) {
+      text += wait.for_credit ? "; unmatched send: the peer has not called receive"
+                              : "; unmatched receive: the peer has not called send";
+    }
+  }
+  for (int r = 0; r < size_; ++r) {
+    Board& board = transport_->board(r);
+    const std::uint64_t issued = board.issued.load(std::memory_order_relaxed);
+    text += "; rank " + std::to_string(r);
+    const bool collective = op.call.collective != Collective::kSendRecv;
+    if (collective && issued <= op.sequence) {
+      text += " has not called it (its last operation: ";
+      const std::optional<Posted> last = issued > 0 ? posted(board, issued - 1) : std::nullopt;
+      text += last ? std::to_string(issued - 1) + ", " +
+                         to_string(unpack(last->kind), last->count, size_)
+                   : "none";
+      text += ")";
+    } else if (const std::uint64_t link = board.waiting_link.load(std::memory_order_relaxed);
+               link != 0) {
+      text += " waits on link " + to_string(unpack_link(link));
+    } else {
+      const std::uint64_t completed = board.completed.load(std::memory_order_relaxed);
+      text += " has completed " + std::to_string(completed) + " of " + std::to_string(issued) +
+              " operations";
+    }
+  }
+  return text;
+}
+
+Status Communicator::on_slow_wait(const Operation& op, std::chrono::nanoseconds waited) {
+  if (aborted_.load(std::memory_order_acquire)) return async_error();  // pairs with abort
+  Board& board = transport_->board(rank_);
+  Operation::Wait wait;
+  if (op.where(&wait)) {
+    board.waiting_number.store(wait.number, std::memory_order_relaxed);
+    board.waiting_link.store(pack(wait.link), std::memory_order_relaxed);
+  }
+  TR_RETURN_IF_ERROR(check_same_call(op));
+  TR_RETURN_IF_ERROR(check_peers(op));
+  const auto waited_ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
+  if (waited_ms >= config_.timeout_ms) return Status(Code::kTimeout, hang_report(op, waited));
+  if (config_.warn_ms > 0 && waited_ms >= config_.warn_ms && !warned_) {
+    warned_ = true;
+    TR_LOG_WARN(rank_, "%s", hang_report(op, waited).c_str());
+  }
+  return {};
+}
+
+Status Communicator::on_failure(const Operation& op, const Status& cause) {
+  std::lock_guard lock(failure_mutex_);
+  if (!failure_.ok()) return failure_;  // aborted, or failed before
+  failure_ = cause;
+  if (cause.code() == Code::kMismatch) {
+    // The peer's call may be on the board only now that its message is here.
+    const Status calls = check_same_call(op);
+    if (!calls.ok()) failure_ = calls;
+  }
+  Board& board = transport_->board(rank_);
+  board.code.store(static_cast<std::uint32_t>(failure_.code()), std::memory_order_relaxed);
+  int culprit = -1;
+  for (int r = 0; r < size_ && culprit < 0; ++r) {
+    const RankState state = transport_->board(r).state.load(std::memory_order_acquire);
+    if (r != rank_ && state != RankState::kFinalized && transport_->has_ended(r)) culprit = r;
+  }
+  board.culprit.store(culprit, std::memory_order_relaxed);
+  board.failed_operation.store(op.sequence + 1, std::memory_order_relaxed);
+  board.state.store(RankState::kFailed,
+                    std::memory_order_release);    // pairs with check_peers of others
+  failed_.store(true, std::memory_order_release);  // pairs with async_error
+  TR_LOG_WARN(rank_, "%s", failure_.message().c_str());
+  return failure_;
+}
+
+void Communicator::on_complete(const Operation& op) {
+  if (op.call.collective == Collective::kSendRecv) return;
+  Board& board = transport_->board(rank_);
+  board.completed.store(op.sequence + 1, std::memory_order_relaxed);
+  board.waiting_link.store(0, std::memory_order_relaxed);
+  warned_ = false;
+}
+
+const char* Communicator::explain() {
+  std::string text = "communicator: rank " + std::to_string(rank_) + " of " +
+                     std::to_string(size_) + ", transport " + transport_->name() + ", " +
+                     std::to_string(engine_->spin()) + " polls before a wait yields, timeout " +
+                     std::to_string(config_.timeout_ms / 1000) + " s\n";
+  text += "memory: " + std::to_string(transport_->mapped_bytes() >> 10) + " KiB mapped, " +
+          std::to_string(transport_->resident_bytes() >> 10) +
+          " KiB resident so far; kernels: " + reduce_target_name() + "\n";
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_) text += "to rank " + std::to_string(r) + ": " + transport_->describe(r) + "\n";
+  }
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (collective == Collective::kSendRecv) continue;
+    Request r;
+    r.call.collective = collective;
+    ChoiceInput in;
+    in.collective = collective;
+    in.size = size_;
+    in.ordered = config_.ordered;
+    in.link_bytes = transport_->link_data_bytes(LinkId::Kind::kPair);
+    in.cast_bytes = transport_->link_data_bytes(LinkId::Kind::kCast);
+    in.forced = forced_[c].empty() ? nullptr : forced_[c].c_str();
+    text += std::string(collective_name(collective)) + ":\n" + explain_choices(in);
+  }
+  explanation_ = std::move(text);
+  return explanation_.c_str();
+}
+
+}  // namespace treering

@@ -1,0 +1,45 @@
+// What a call is, packed into a number: for the signature that every message carries and for the
+// board.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/types.hpp"
+#include "engine/operation.hpp"
+
+namespace treering {
+
+// The collective, type, operator (avg and pre-multiplied sum told apart), root, and whether counts
+// may differ between ranks.
+struct CallKind {
+  Collective collective = Collective::kAllReduce;
+  Type type = Type::kFloat32;
+  std::uint8_t op = 0;  // RedOp, or one of the two below
+  bool uneven = false;
+  std::int32_t root = 0;
+  static constexpr std::uint8_t kAvg = 32;
+  static constexpr std::uint8_t kPremulSum = 33;
+};
+
+CallKind kind_of(const Call& call, bool uneven);
+std::uint64_t pack(const CallKind& kind);
+CallKind unpack(std::uint64_t packed);
+// "all_reduce of 1024 float32, sum"
+std::string to_string(const CallKind& kind, std::uint64_t count, int size);
+
+std::uint64_t pack(const LinkId& link);  // never 0
+LinkId unpack_link(std::uint64_t packed);
+
+// Differs, with overwhelming likelihood, if any of the arguments does.
+constexpr std::uint64_t call_signature(std::uint64_t packed_kind, std::uint64_t count,
+                                       std::uint64_t sequence) {
+  std::uint64_t h = packed_kind;
+  for (const std::uint64_t v : {count, sequence}) {
+    h = (h ^ v) * 0xD6E8FEB86659FD93ull;
+    h ^= h >> 32;
+  }
+  return h;
+}
+
+}  // namespace treering

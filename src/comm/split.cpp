@@ -1,0 +1,120 @@
+// Communicators from communicators, and windows: what ranks agree on over links that exist already.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/collectives.hpp"
+#include "comm/communicator.hpp"
+
+namespace treering {
+
+SubsetRendezvous::SubsetRendezvous(Communicator& parent, std::vector<int> members)
+    : parent_(parent), members_(std::move(members)) {
+  const auto it = std::find(members_.begin(), members_.end(), parent_.rank());
+  rank_ = static_cast<int>(it - members_.begin());
+}
+
+// Lengths first, then the blobs, each as one group of sends and receives.
+Result<std::vector<std::string>> SubsetRendezvous::all_gather(const std::string& blob) {
+  const int n = size();
+  std::vector<std::uint64_t> lengths(n, blob.size());
+  std::vector<std::string> blobs(n);
+  for (const bool lengths_only : {true, false}) {
+    std::vector<std::shared_ptr<Ticket>> tickets;
+    for (int i = 0; i < n; ++i) {
+      if (!lengths_only) blobs[i].resize(lengths[i]);
+      if (i == rank_) continue;
+      const void* src = lengths_only ? static_cast<const void*>(&lengths[rank_]) : blob.data();
+      void* dst = lengths_only ? static_cast<void*>(&lengths[i]) : blobs[i].data();
+      const std::uint64_t out_bytes = lengths_only ? sizeof(std::uint64_t) : blob.size();
+      const std::uint64_t in_bytes = lengths_only ? sizeof(std::uint64_t) : lengths[i];
+      Request send = collectives::send_request(src, out_bytes, Type::kUint8, members_[i]);
+      Request recv = collectives::recv_request(dst, in_bytes, Type::kUint8, members_[i]);
+      for (Request* r : {&send, &recv}) {
+        TR_ASSIGN_OR_RETURN(std::shared_ptr<Ticket> ticket, parent_.enqueue(*r, nullptr));
+        tickets.push_back(std::move(ticket));
+      }
+    }
+    for (const auto& ticket : tickets) TR_RETURN_IF_ERROR(parent_.engine().wait(*ticket));
+  }
+  blobs[rank_] = blob;
+  return blobs;
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
+  std::vector<int> everyone(size_);
+  for (int r = 0; r < size_; ++r) everyone[r] = r;
+  struct Wish {
+    int color, key;
+  } mine{color, key};
+  std::string blob(sizeof mine, '\0');
+  std::memcpy(blob.data(), &mine, sizeof mine);
+  SubsetRendezvous all(*this, everyone);
+  TR_ASSIGN_OR_RETURN(const std::vector<std::string> wishes, all.all_gather(blob));
+  if (color < 0) return std::shared_ptr<Communicator>();
+  std::vector<std::pair<int, int>> members;  // (key, rank)
+  for (int r = 0; r < size_; ++r) {
+    Wish w;
+    std::memcpy(&w, wishes[r].data(), sizeof w);
+    if (w.color == color) members.emplace_back(w.key, r);
+  }
+  std::sort(members.begin(), members.end());
+  std::vector<int> ranks;
+  for (const auto& [k, r] : members) ranks.push_back(r);
+  SubsetRendezvous group(*this, std::move(ranks));
+  return create(group, config_);
+}
+
+Result<int> Communicator::register_window(void* ptr, std::size_t bytes) {
+  std::vector<int> everyone(size_);
+  for (int r = 0; r < size_; ++r) everyone[r] = r;
+  SubsetRendezvous all(*this, std::move(everyone));
+  TR_ASSIGN_OR_RETURN(WindowMap map, transport_->map_windows(ptr, bytes, all));
+  windows_.push_back(std::move(map));
+  local_windows_.push_back({static_cast<const std::byte*>(ptr), bytes});
+  return static_cast<int>(windows_.size()) - 1;
+}
+
+Status Communicator::deregister_window(int index) {
+  if (index < 0 || index >= static_cast<int>(local_windows_.size()) ||
+      local_windows_[index].ptr == nullptr) {
+    return invalid_argument("the window is not registered with this communicator");
+  }
+  // Indices are never used again: all ranks number their windows alike.
+  local_windows_[index] = {};
+  windows_[index] = {};
+  return {};
+}
+
+namespace {
+
+// Index of a window that holds [ptr, ptr+bytes), -1 if none.
+template <class Windows>
+int window_of(const Windows& windows, const std::byte* ptr, std::uint64_t bytes) {
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    if (windows[i].ptr != nullptr && ptr >= windows[i].ptr &&
+        ptr + bytes <= windows[i].ptr + windows[i].bytes) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool Communicator::in_windows(const Request& r) const {
+  return window_of(local_windows_, r.call.in, r.in_bytes) >= 0 &&
+         window_of(local_windows_, r.call.out, r.out_bytes) >= 0;
+}
+
+Status Communicator::find_windows(Request& r) const {
+  const int in = window_of(local_windows_, r.call.in, r.in_bytes);
+  const int out = window_of(local_windows_, r.call.out, r.out_bytes);
+  if (in < 0 || out < 0) return internal_error("a window algorithm without windows");
+  r.call.token = {static_cast<std::uint32_t>(in), static_cast<std::uint32_t>(out),
+                  static_cast<std::uint64_t>(r.call.in - local_windows_[in].ptr),
+                  static_cast<std::uint64_t>(r.call.out - local_windows_[out].ptr)};
+  return {};
+}
+
+}  // namespace treering

@@ -1,0 +1,65 @@
+// Streams and events: order between calls that return before they are done.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/request.hpp"
+#include "core/status.hpp"
+#include "engine/engine.hpp"
+
+namespace treering {
+
+// Bytes that an operation reads and writes, to find out which operations of a stream may overlap.
+struct Footprint {
+  const std::byte* in = nullptr;
+  std::uint64_t in_bytes = 0;
+  std::byte* out = nullptr;
+  std::uint64_t out_bytes = 0;
+  bool everything = false;  // a barrier: ordered with all others
+};
+bool must_follow(const Footprint& later, const Footprint& earlier);
+
+// Thread-safe.
+class Stream {
+ public:
+  // Adds `ticket` (not yet enqueued in its engine): fills ticket->after.
+  void add(const std::shared_ptr<Ticket>& ticket, const Footprint& footprint);
+  // Waits for all; the first error since the last synchronize.
+  Status synchronize(int spin);
+  bool query();
+  // Everything added so far that is not done.
+  std::vector<std::shared_ptr<Ticket>> pending();
+  // Operations added from now on wait for these.
+  void wait_for(const std::vector<std::shared_ptr<Ticket>>& tickets);
+
+ private:
+  struct Entry {
+    std::shared_ptr<Ticket> ticket;
+    Footprint footprint;
+  };
+  void prune_locked();
+
+  std::mutex mutex_;  // guards all below
+  std::deque<Entry> entries_;
+  std::vector<std::shared_ptr<Ticket>> fences_;
+  Status first_error_;
+};
+
+// A point in a stream. Thread-safe.
+class Event {
+ public:
+  void record(Stream* stream);
+  bool query();
+  void synchronize(int spin);
+  std::vector<std::shared_ptr<Ticket>> tickets();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Ticket>> tickets_;
+};
+
+}  // namespace treering

@@ -1,0 +1,49 @@
+// Choice: which algorithm and which slices serve a call, and why.
+//
+// Every input of the decision is the same on all ranks (the communicator agrees on its settings
+// when it forms), so all ranks choose alike. v-variants never choose by counts, which ranks do not
+// share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "algos/registry.hpp"
+#include "core/status.hpp"
+#include "core/types.hpp"
+
+namespace treering {
+
+struct ChoiceInput {
+  Collective collective = Collective::kAllReduce;
+  int size = 1;
+  // all_reduce, reduce, broadcast, scan: the vector; otherwise: one rank's part. 0 for v-variants.
+  std::uint64_t bytes = 0;
+  bool uneven = false;      // a v-variant
+  bool commutative = true;  // the operator, or no operator
+  bool ordered = false;     // TR_OPT_ORDERED and a reduction
+  bool in_place = false;
+  bool windows = false;          // all buffers lie in registered windows
+  bool per_rank_factor = false;  // pre-multiplied sum: inputs must be scaled by their owner
+  // Slot data that a link has.
+  std::size_t link_bytes = 0;
+  std::size_t cast_bytes = 0;
+  std::size_t forced_slice_bytes = 0;  // TR_SLICE_BYTES; 0 = choose
+  const char* forced = nullptr;        // a name: this algorithm or an error; nullptr = choose
+};
+
+struct Choice {
+  const algos::Algorithm* algorithm = nullptr;
+  std::size_t slice_bytes = 0;  // a multiple of 64; also the slots' size
+  std::uint32_t slices_per_round = 1;
+  bool stream_slots = false;
+  bool stream_out = false;
+  const char* why = "";  // static text
+};
+
+Result<Choice> choose(const ChoiceInput& input);
+
+// For tr_comm_explain: a line per size range of the collective, with the reason.
+std::string explain_choices(ChoiceInput input);
+
+}  // namespace treering
