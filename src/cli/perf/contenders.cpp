@@ -1,0 +1,144 @@
+#include "cli/perf/contenders.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <unistd.h>
+
+namespace treering::perf {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string self_path() {
+  std::error_code error;
+  const fs::path path = fs::read_symlink("/proc/self/exe", error);
+  return error ? "/proc/self/exe" : path.string();
+}
+
+bool is_executable(const fs::path& path) {
+  return !fs::is_directory(path) && ::access(path.c_str(), X_OK) == 0;
+}
+
+bool is_in_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::stringstream dirs(path != nullptr ? path : "/usr/bin:/bin");
+  for (std::string dir; std::getline(dirs, dir, ':');) {
+    if (is_executable(fs::path(dir) / name)) return true;
+  }
+  return false;
+}
+
+std::optional<std::string> find_worker(const std::string& name, std::string* looked_in) {
+  const fs::path here = fs::path(self_path()).parent_path();
+  std::vector<fs::path> dirs = {here, here / "../../peers", here / "../libexec/treering"};
+  if (const char* dir = std::getenv("TR_PEER_DIR")) dirs.insert(dirs.begin(), dir);
+  for (const fs::path& dir : dirs) {
+    const fs::path normal = dir.lexically_normal();
+    if (is_executable(normal / name)) return (normal / name).string();
+    *looked_in += (looked_in->empty() ? "" : ", ") + normal.string();
+  }
+  return std::nullopt;
+}
+
+// Our launcher in front of a program.
+std::vector<std::string> with_our_launcher(int ranks, std::vector<std::string> program) {
+  std::vector<std::string> argv = {self_path(), "run", "-n", std::to_string(ranks), "--"};
+  argv.insert(argv.end(), program.begin(), program.end());
+  return argv;
+}
+
+Failure need_worker(const std::string& peer, const std::string& package, std::string* path) {
+  std::string looked_in;
+  const auto found = find_worker("treering-peer-" + peer, &looked_in);
+  if (!found) {
+    return peer + ": treering-peer-" + peer + " not found in " + looked_in + ": apt install " +
+           package + " and build with -D" + peer + "=enabled, or set TR_PEER_DIR";
+  }
+  *path = *found;
+  return std::nullopt;
+}
+
+// Open MPI binds each rank of two to a core by default; ours and Gloo's run unbound, so nothing is
+// bound.
+TeamSpec mpi_team(const std::string& name, const std::string& worker, int ranks,
+                  const std::vector<std::string>& extra) {
+  TeamSpec spec;
+  spec.name = name;
+  spec.argv = {"mpirun", "--oversubscribe",    "--allow-run-as-root", "--bind-to", "none",
+               "-n",     std::to_string(ranks)};
+  spec.argv.insert(spec.argv.end(), extra.begin(), extra.end());
+  spec.argv.push_back(worker);
+  return spec;
+}
+
+Failure add_mpi(const std::string& name, int ranks, std::vector<TeamPlan>* out) {
+  if (!is_in_path("mpirun")) return "mpi: mpirun not found: apt install openmpi-bin";
+  std::string worker;
+  if (Failure failure = need_worker("mpi", "libopenmpi-dev", &worker)) return failure;
+  if (name == "mpi") out->push_back({mpi_team("mpi", worker, ranks, {}), false, {}});
+  out->push_back(
+      {mpi_team("mpi-nocma", worker, ranks, {"--mca", "btl_vader_single_copy_mechanism", "none"}),
+       false,
+       {}});
+  return std::nullopt;
+}
+
+Failure add_gloo(const std::string& setting, int ranks, std::vector<TeamPlan>* out) {
+  const auto is_gloo = [](const TeamPlan& plan) { return plan.spec.name == "gloo"; };
+  auto plan = std::find_if(out->begin(), out->end(), is_gloo);
+  if (plan == out->end()) {
+    std::string worker;
+    if (Failure failure = need_worker("gloo", "libgloo-dev", &worker)) return failure;
+    out->push_back({{"gloo", with_our_launcher(ranks, {worker}), {}}, false, {}});
+    plan = out->end() - 1;
+  }
+  if (!setting.empty()) plan->settings.push_back(setting);
+  return std::nullopt;
+}
+
+Failure add_peer(const std::string& peer, int ranks, std::vector<TeamPlan>* out,
+                 bool* is_usage_failure) {
+  if (peer == "mpi" || peer == "mpi-nocma") return add_mpi(peer, ranks, out);
+  if (peer == "gloo") return add_gloo("", ranks, out);
+  if (peer.rfind("gloo:", 0) == 0) return add_gloo(peer.substr(5), ranks, out);
+  const std::size_t equals = peer.find('=');
+  if (equals != std::string::npos && equals > 0) {
+    const std::string path = peer.substr(equals + 1);
+    if (!is_executable(path)) return peer.substr(0, equals) + ": cannot execute " + path;
+    out->push_back({{peer.substr(0, equals), with_our_launcher(ranks, {path}), {}}, false, {}});
+    return std::nullopt;
+  }
+  *is_usage_failure = true;
+  return "--against: unknown peer \"" + peer +
+         "\"; there are: mpi, mpi-nocma, gloo, gloo:SETTING, NAME=WORKER";
+}
+
+}  // namespace
+
+Failure plan_teams(const Options& options, std::vector<TeamPlan>* out, bool* is_usage_failure) {
+  std::vector<std::string> worker = {self_path(), "perf-worker"};
+  if (options.registered) worker.push_back("--registered");
+  TeamPlan ours = {{"treering", with_our_launcher(options.ranks, worker), {}}, true, {}};
+  ours.settings.push_back(options.algorithm);
+  ours.settings.insert(ours.settings.end(), options.algorithms.begin(), options.algorithms.end());
+  out->push_back(std::move(ours));
+  for (const std::string& peer : options.against) {
+    if (Failure failure = add_peer(peer, options.ranks, out, is_usage_failure)) return failure;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> peers_present() {
+  std::vector<std::string> out;
+  for (const std::string peer : {"mpi", "gloo"}) {
+    std::vector<TeamPlan> plans;
+    bool is_usage_failure = false;
+    if (!add_peer(peer, 2, &plans, &is_usage_failure)) out.push_back(peer);
+  }
+  return out;
+}
+
+}  // namespace treering::perf

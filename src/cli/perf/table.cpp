@@ -1,0 +1,171 @@
+#include "cli/perf/table.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace treering::perf {
+namespace {
+
+constexpr const char* kModeNames[2] = {"out of place", "in place"};
+
+// Four digits that count, whatever the magnitude: 0.2214, 12.34, 20480.
+std::string time_text(double us) {
+  char text[32];
+  std::snprintf(text, sizeof text, us < 10 ? "%.3f" : us < 1000 ? "%.2f" : "%.0f", us);
+  return text;
+}
+
+std::string spread_text(const Timing& timing) {
+  return time_text(timing.min_us) + ".." + time_text(timing.max_us);
+}
+
+void print_timing(const Case& what, int ranks, const Timing& timing, bool with_ratio) {
+  if (!timing.measured) {
+    std::printf("  %9s %19s %8s %8s %7s", "N/A", "", "", "", "");
+    if (with_ratio) std::printf(" %6s", "");
+    return;
+  }
+  const std::string wrong = timing.wrong ? std::to_string(*timing.wrong) : "N/A";
+  std::printf("  %9s %19s %8.2f %8.2f %7s", time_text(timing.median_us).c_str(),
+              spread_text(timing).c_str(), alg_bandwidth(what, ranks, timing.median_us),
+              bus_bandwidth(what, ranks, timing.median_us), wrong.c_str());
+  if (!with_ratio) return;
+  if (timing.ratio) {
+    std::printf(" %6.2f", *timing.ratio);
+  } else {
+    std::printf(" %6s", "");
+  }
+}
+
+}  // namespace
+
+void Table::print_head(const std::vector<std::string>& versions) const {
+  const Options& options = job_.options;
+  std::printf("# treering perf %s: %d ranks on %ld cores%s, root %d, seed %llu\n", op_name(job_.op),
+              options.ranks, ::sysconf(_SC_NPROCESSORS_ONLN),
+              options.registered ? ", registered buffers" : "", options.root,
+              static_cast<unsigned long long>(options.seed));
+  for (const std::string& version : versions) std::printf("# %s\n", version.c_str());
+  std::printf(
+      "# time: slowest rank, median of %d rounds of %s, all libraries in turn; min..max beside "
+      "it\n",
+      options.rounds,
+      options.iters > 0 ? (std::to_string(options.iters) + " iterations").c_str()
+                        : ("about " + time_text(options.batch_ms) + " ms").c_str());
+  if (has_peers())
+    std::printf("# ratio: time of the fastest peer / our time (> 1: we are faster)\n");
+  std::printf("#\n#%*s", has_labels() ? 74 : 49, "");
+  for (const std::uint32_t mode : job_.modes) {
+    std::printf("  %-*s", has_peers() ? 62 : 55, kModeNames[mode]);
+  }
+  std::printf("\n#%11s %11s %11s %10s %4s", "size", "count", "type", "redop", "root");
+  if (has_labels()) std::printf(" %-24s", "library");
+  for (std::size_t i = 0; i < job_.modes.size(); ++i) {
+    std::printf("  %9s %19s %8s %8s %7s", "time", "min..max", "algbw", "busbw", "#wrong");
+    if (has_peers()) std::printf(" %6s", "ratio");
+  }
+  std::printf("\n#%11s %11s %11s %10s %4s", "(B)", "(elements)", "", "", "");
+  if (has_labels()) std::printf(" %-24s", "");
+  for (std::size_t i = 0; i < job_.modes.size(); ++i) {
+    std::printf("  %9s %19s %8s %8s %7s", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
+    if (has_peers()) std::printf(" %6s", "");
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void Table::print_rows(const std::vector<Row>& rows) const {
+  for (const Row& row : rows) {
+    std::printf(" %11llu %11llu %11s %10s %4s", static_cast<unsigned long long>(row.bytes),
+                static_cast<unsigned long long>(row.what.count), type_name(row.what.type),
+                reduces(row.what.op) ? red_op_name(row.what.redop) : "none",
+                is_rooted(row.what.op) ? std::to_string(row.what.root).c_str() : "-1");
+    if (has_labels()) std::printf(" %-24s", row.label.c_str());
+    for (const std::uint32_t mode : job_.modes) {
+      print_timing(row.what, job_.options.ranks, row.timing[mode], has_peers());
+    }
+    std::printf("\n");
+  }
+  std::fflush(stdout);
+}
+
+void Table::print_end(const std::vector<Row>& rows, const std::vector<std::string>& notes) const {
+  for (const std::string& note : notes) std::printf("# %s\n", note.c_str());
+  const std::uint64_t wrong = count_wrong(rows);
+  std::printf("# Out of bounds values : %llu %s\n", static_cast<unsigned long long>(wrong),
+              wrong == 0 ? "OK" : "FAILED");
+  std::map<std::string, std::pair<double, int>> sums;
+  for (const Row& row : rows) {
+    for (const Timing& timing : row.timing) {
+      if (!timing.measured) continue;
+      auto& [sum, count] = sums[row.label];
+      sum += bus_bandwidth(row.what, job_.options.ranks, timing.median_us);
+      ++count;
+    }
+  }
+  for (const auto& [label, entry] : sums) {
+    std::printf("# Avg bus bandwidth    : %.4f GB/s %s\n", entry.first / entry.second,
+                label.c_str());
+  }
+  if (job_.options.min_ratio > 0) {
+    const std::vector<std::string> below = below_ratio(rows, job_.options.min_ratio);
+    std::printf("# Below ratio %.2f     : %zu %s\n", job_.options.min_ratio, below.size(),
+                below.empty() ? "OK" : "FAILED");
+    for (const std::string& line : below) std::printf("#   %s\n", line.c_str());
+  }
+  std::fflush(stdout);
+}
+
+std::vector<std::string> below_ratio(const std::vector<Row>& rows, double min_ratio) {
+  std::vector<std::string> out;
+  for (const Row& row : rows) {
+    if (!row.ours || row.label != "treering") continue;
+    for (int mode = 0; mode < 2; ++mode) {
+      const Timing& timing = row.timing[mode];
+      if (!timing.ratio || *timing.ratio >= min_ratio) continue;
+      char ratio[32];
+      std::snprintf(ratio, sizeof ratio, "%.2f", *timing.ratio);
+      out.push_back(std::string(type_name(row.what.type)) + " " + size_text(row.bytes) + " " +
+                    kModeNames[mode] + ": " + ratio + " of " + timing.best_peer);
+    }
+  }
+  return out;
+}
+
+std::uint64_t count_wrong(const std::vector<Row>& rows) {
+  std::uint64_t wrong = 0;
+  for (const Row& row : rows) {
+    for (const Timing& timing : row.timing) wrong += timing.wrong.value_or(0);
+  }
+  return wrong;
+}
+
+ProgressBar::ProgressBar() : is_terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void ProgressBar::show(int done, int all, const std::string& what) {
+  if (!is_terminal_) return;
+  constexpr int kWidth = 24;
+  winsize window;
+  const bool is_known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+  const int full = all > 0 ? done * kWidth / all : 0;
+  std::string line = "[" + std::string(static_cast<std::size_t>(full), '#') +
+                     std::string(static_cast<std::size_t>(kWidth - full), '.') + "] " +
+                     std::to_string(done) + "/" + std::to_string(all) + " " + what;
+  // A line that wraps could not be drawn over.
+  line.resize(std::min<std::size_t>(line.size(), is_known ? window.ws_col - 1u : 79u));
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  std::fflush(stderr);
+  is_shown_ = true;
+}
+
+void ProgressBar::clear() {
+  if (!is_shown_) return;
+  std::fprintf(stderr, "\r\033[K");
+  std::fflush(stderr);
+  is_shown_ = false;
+}
+
+}  // namespace treering::perf
