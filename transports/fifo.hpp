@@ -28,7 +28,7 @@ inline constexpr std::size_t kSlotAlign = 64;
 
 // The orders that publish a message and give a slot back. The switches exist for one test, which
 // builds itself with each of them and expects ThreadSanitizer to find the race
-// (tests/transports/tsan_test.sh).
+// (tests/transports/test_tsan.py).
 #ifdef TR_TEST_RELAXED_POST
 inline constexpr std::memory_order kFifoPostOrder = std::memory_order_relaxed;
 #else
