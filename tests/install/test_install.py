@@ -83,6 +83,24 @@ def check_program(tap, tree, work, source, static):
               ran.returncode == 0 and all(line in ran.stdout for line in wanted), ran.stdout, ran.stderr)
 
 
+def check_readme(tap, tree, work, root):
+    """The first program of the README prints, on four ranks, what the README says."""
+    with open(os.path.join(root, 'README.md'), encoding='utf-8') as file:
+        text = file.read()
+    code, output = (re.search(rf'^```{language}\n(.*?)^```', text, re.M | re.S) for language in ('cpp', 'text'))
+    if not tap.check('the README has a first program and its output', bool(code and output)):
+        return
+    with open(f'{work}/first.cpp', 'w', encoding='utf-8') as file:
+        file.write(code.group(1))
+    built = run(['c++', '-std=c++20', '-Wall', '-Wextra', '-Werror', f'{work}/first.cpp', '-o', f'{work}/first',
+                 *tree.flags('--cflags', '--libs')])
+    if tap.check("the README's first program builds", built.returncode == 0, built.stderr):
+        env = {**os.environ, 'LD_LIBRARY_PATH': os.path.dirname(tree.shared)}
+        ran = run([tree.command, 'run', '-n', '4', '--timeout', '60', '--', f'{work}/first'], env=env)
+        tap.check('it prints what the README says', (ran.returncode, ran.stdout) == (0, output.group(1)),
+                  ran.stdout, ran.stderr)
+
+
 def main(root, build):
     tap = Tap()
     meson = run([os.path.join(root, 'tools', 'find-meson')]).stdout.strip()
@@ -111,6 +129,7 @@ def main(root, build):
         for source in ('sum.c', 'sum.cpp'):
             for static in (False, True):
                 check_program(tap, tree, work, source, static)
+        check_readme(tap, tree, work, root)
     tap.done()
 
 

@@ -101,6 +101,24 @@ def check_variables(tree):
     return out
 
 
+def unlisted_algorithms(readme, registry):
+    """Rows of the registry that the README's table of operations does not have."""
+    out = []
+    for name, collective in re.findall(r'\brow\("(\w+)",\s*C::k(\w+)', strip_comments(registry)):
+        call = 'tr' + re.sub('([A-Z])', r'_\1', collective).lower()
+        rows = re.findall(rf'^\|[^|]*`{call}`[^|]*\|(.*)\|$', readme, re.M)
+        if name != 'local' and not any(re.search(rf'\b{name}\b', row) for row in rows):
+            out.append(f'README.md: the table of operations lacks {name} of {call}')
+    return out
+
+
+def check_algorithms(tree):
+    registry = tree.text('algos/registry.cpp')
+    if 'row("ring"' not in registry:
+        return ['algos/registry.cpp has no row "ring": has its form changed?']
+    return unlisted_algorithms(tree.text('README.md'), registry)
+
+
 # The promise of the README: from the public call to the ring in three hops, each found with grep.
 PUBLIC = 'include/treering/treering.h'
 COLLECTIVES = 'src/comm/collectives.cpp'
@@ -153,6 +171,10 @@ def self_test():
     for text, bad in [('getenv("TR_KNOWN")', False), ('getenv("TR_OTHER")', True), ('f("TR_OTHER")', True),
                       ('// "TR_OTHER"', False)]:
         expect(text, unknown_variables('src/a.cpp', text, {'TR_KNOWN'}), bad)
+    table = '| `tr_all_reduce` | ring |\n'
+    for row, bad in [('row("ring", C::kAllReduce,', False), ('row("tree", C::kAllReduce,', True),
+                     ('row("ring", C::kReduce,', True)]:
+        expect(row, unlisted_algorithms(table, row), bad)
     hops = {PUBLIC: 'TR_API tr_result_t tr_x(int);', 'src/api/a.cpp': 'tr_result_t tr_x(int i) { return c->x(i); }',
             COLLECTIVES: '// algos/ring.hpp\nStatus Communicator::x(int i) {}', RING: 'TR_HD void x(P& p) {'}
     expect('three hops', broken_hops('x', hops.get, hops), False)

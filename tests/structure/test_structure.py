@@ -58,6 +58,7 @@ def main(root):
     tap.none('links of the documents resolve', documents.check_links(tree))
     tap.none('commands of the documents exist', documents.check_commands(tree))
     tap.none('every environment variable is in the table and in the README', documents.check_variables(tree))
+    tap.none('every algorithm is in the README', documents.check_algorithms(tree))
     tap.none('three hops from the public call to the ring', documents.check_hops(tree))
 
     check_format(tap, tree)
