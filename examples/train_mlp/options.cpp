@@ -1,0 +1,58 @@
+#include "train_mlp/options.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace train {
+
+bool parse_options(int argc, char** argv, Options& options, int* exit_status) {
+  CLI::App app(
+      "Trains a multi-layer perceptron, its batches split over the ranks. Alone it trains "
+      "serially; "
+      "over several ranks: treering run -n 4 -- 05_train_mlp ...");
+  app.option_defaults()->always_capture_default();
+  std::string preset, overlap = "on";
+  app.add_option("--data", options.data, "what to learn")
+      ->check(CLI::IsMember({"digits", "fashion", "noise"}));
+  app.add_option("--data-dir", options.data_dir, "folder of the data files");
+  app.add_option("--preset", preset,
+                 "cs336: 4 layers of 1024 x 1024 with GELU, 128 rows of noise, loss mean(x^2)")
+      ->check(CLI::IsMember({"cs336"}));
+  app.add_option("--epochs", options.epochs,
+                 "passes over the data (0: digits 50, fashion 10, noise 20)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--steps", options.steps, "stop after so many steps (0: no limit)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--batch", options.batch, "rows per step, of all ranks together")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--lr", options.lr, "learning rate of AdamW")->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.seed, "of initial weights and shuffles");
+  app.add_option("--gemm", options.gemm, "matrix products; auto: openblas if this build has it")
+      ->check(CLI::IsMember({"auto", "ref", "openblas"}));
+  app.add_option("--bucket-mb", options.bucket_mb, "largest gradient bucket, MiB")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--first-bucket-mb", options.first_bucket_mb, "largest first bucket, MiB")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--overlap", overlap, "reduce gradients during the backward pass")
+      ->check(CLI::IsMember({"on", "off"}));
+  app.add_flag("--verify", options.verify,
+               "repeat every step serially on rank 0 and compare, bit for bit (slow)");
+  app.add_option("--check-sync", options.check_sync,
+                 "compare the ranks' parameters every so many steps (0: only at the end)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--log-every", options.log_every, "a line every so many steps (0: every epoch)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--min-accuracy", options.min_accuracy, "fail below this test accuracy")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--metrics", options.metrics, "append JSON lines to this file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *exit_status = app.exit(error);
+    return false;
+  }
+  options.overlap = overlap == "on";
+  if (preset == "cs336") options.data = "noise";
+  return true;
+}
+
+}  // namespace train

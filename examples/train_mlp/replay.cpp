@@ -1,0 +1,93 @@
+#include "train_mlp/replay.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+
+namespace train {
+namespace {
+
+// "layer 1 weight [3, 5]"
+std::string name_of(const Net& net, std::size_t index) {
+  for (std::size_t l = 0; l < net.layers.size(); ++l) {
+    const Layer& layer = net.layers[l];
+    if (index < layer.weight_at || index >= layer.weight_at + layer.parameters()) continue;
+    const std::string name = "layer " + std::to_string(l);
+    if (index >= layer.bias_at)
+      return name + " bias [" + std::to_string(index - layer.bias_at) + "]";
+    const std::size_t i = index - layer.weight_at;
+    return name + " weight [" + std::to_string(i / layer.out) + ", " +
+           std::to_string(i % layer.out) + "]";
+  }
+  return "element " + std::to_string(index);
+}
+
+}  // namespace
+
+SerialReplay::SerialReplay(const Net& net, Gemm& gemm, const AdamWOptions& options, int ranks,
+                           int batch, std::span<const float> initial_parameters)
+    : net_(net),
+      ranks_(ranks),
+      mlp_(net, gemm, batch),
+      optimizer_(net.parameters(), options),
+      parameters_(initial_parameters.begin(), initial_parameters.end()),
+      sum_(net.parameters()),
+      part_(net.parameters()) {}
+
+void SerialReplay::gradient(const Table& batch, Range rows, double normalizer,
+                            std::span<float> to) {
+  const std::size_t width = batch.features;
+  const auto x = std::span(batch.x).subspan(rows.first * width, rows.count() * width);
+  const auto y = std::span(batch.y).subspan(batch.y.empty() ? 0 : rows.first,
+                                            batch.y.empty() ? 0 : rows.count());
+  mlp_.forward(parameters_, x, rows.count());
+  (void)mlp_.score(y, normalizer);
+  mlp_.backward(parameters_, x, to, [](int) {});
+}
+
+tr::Status SerialReplay::compare(const char* what, std::span<const float> serial,
+                                 std::span<const float> parallel) const {
+  for (std::size_t i = 0; i < serial.size(); ++i) {
+    if (std::bit_cast<std::uint32_t>(serial[i]) == std::bit_cast<std::uint32_t>(parallel[i]))
+      continue;
+    char values[80];
+    std::snprintf(values, sizeof values, "%a in the serial run, %a over %d ranks", serial[i],
+                  parallel[i], ranks_);
+    return tr::Error{TR_INTERNAL_ERROR, "step " + std::to_string(steps_) + ": " + what + " " +
+                                            name_of(net_, i) + " is " + values};
+  }
+  return {};
+}
+
+tr::Status SerialReplay::step(const Table& batch, double normalizer,
+                              std::span<const float> gradients, std::span<const float> parameters) {
+  ++steps_;
+  gradient(batch, {0, batch.rows()}, normalizer, part_);
+  double difference = 0.0, norm = 0.0;
+  for (std::size_t i = 0; i < part_.size(); ++i) {
+    const double d = static_cast<double>(gradients[i]) - part_[i];
+    difference += d * d;
+    norm += static_cast<double>(part_[i]) * part_[i];
+  }
+  const double error = norm == 0.0 ? std::sqrt(difference) : std::sqrt(difference / norm);
+  worst_error_ = std::max(worst_error_, error);
+  if (!(error <= kTolerance)) {
+    return tr::Error{TR_INTERNAL_ERROR,
+                     "step " + std::to_string(steps_) +
+                         ": the reduced gradient is off the gradient of the whole "
+                         "batch by " +
+                         std::to_string(error) + " (relative)"};
+  }
+
+  gradient(batch, share(batch.rows(), 0, ranks_), normalizer, sum_);
+  for (int q = 1; q < ranks_; ++q) {
+    gradient(batch, share(batch.rows(), q, ranks_), normalizer, part_);
+    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += part_[i];
+  }
+  if (auto s = compare("gradient of", sum_, gradients); !s) return s;
+  optimizer_.step(parameters_, sum_);
+  return compare("parameter", parameters_, parameters);
+}
+
+}  // namespace train

@@ -1,0 +1,52 @@
+// The proof that data-parallel training computes what serial training computes.
+//
+// One process goes through the same batches alone. It keeps two promises apart:
+// - Exact: the gradient of each rank's rows, computed here and added in rank order, must equal the
+//   reduced gradient bit for bit, and so must the parameters after the optimizer. The all-reduce
+//   must fold in rank order for that (TR_OPT_ORDERED).
+// - Close: the gradient of the whole batch at once differs by rounding only, since floating-point
+//   addition is not associative: relative error (2-norm) at most 2e-6.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "treering/result.hpp"
+
+#include "train_mlp/data.hpp"
+#include "train_mlp/mlp.hpp"
+#include "train_mlp/optimizer.hpp"
+
+namespace train {
+
+class SerialReplay {
+ public:
+  static constexpr double kTolerance = 2e-6;
+
+  SerialReplay(const Net& net, Gemm& gemm, const AdamWOptions& options, int ranks, int batch,
+               std::span<const float> initial_parameters);
+
+  // After a step of the ranks on `batch` (the global one). The error says what differs first, and
+  // where.
+  tr::Status step(const Table& batch, double normalizer, std::span<const float> gradients,
+                  std::span<const float> parameters);
+
+  int steps() const { return steps_; }
+  double worst_error() const { return worst_error_; }  // of the whole-batch gradient, relative
+
+ private:
+  void gradient(const Table& batch, Range rows, double normalizer, std::span<float> to);
+  tr::Status compare(const char* what, std::span<const float> serial,
+                     std::span<const float> parallel) const;
+
+  const Net& net_;
+  int ranks_;
+  int steps_ = 0;
+  double worst_error_ = 0.0;
+  Mlp mlp_;
+  AdamW optimizer_;
+  std::vector<float> parameters_, sum_, part_;
+};
+
+}  // namespace train
