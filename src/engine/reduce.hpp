@@ -2,14 +2,15 @@
 //
 //     out_1 = ... = out_m = scale_out * ((s_1 * in_1) op (s_2 * in_2) op ... op (s_n * in_n))
 //
-// folded left to right, element by element. 8- and 16-bit floats are widened to float32, folded there and
-// rounded once at the end (nearest even; NaN becomes the type's quiet NaN; e4m3 overflows to NaN, e5m2 and
-// float16 to infinity). float32, float64 and integers fold in their own type, integers wrap. min/max: a
-// NaN input wins and gives the type's quiet NaN; -0 < +0. The bits do not depend on CPU, alignment, length
-// or on how a vector is cut (no fused multiply-add, no reassociation).
+// folded left to right, element by element. 8- and 16-bit floats are widened to float32, folded
+// there and rounded once at the end (nearest even; NaN becomes the type's quiet NaN; e4m3 overflows
+// to NaN, e5m2 and float16 to infinity). float32, float64 and integers fold in their own type,
+// integers wrap. min/max: a NaN input wins and gives the type's quiet NaN; -0 < +0. The bits do not
+// depend on CPU, alignment, length or on how a vector is cut (no fused multiply-add, no
+// reassociation).
 //
-// Any alignment that is a multiple of the element size. An output may be the very same address as an input
-// (in place); other overlap is not allowed. Thread-safe, allocates nothing, never fails.
+// Any alignment that is a multiple of the element size. An output may be the very same address as
+// an input (in place); other overlap is not allowed. Thread-safe, allocates nothing, never fails.
 //
 // Dispatches at run time to the widest instruction set of the CPU (Google Highway).
 #pragma once
@@ -35,17 +36,17 @@ struct ReduceArgs {
   std::size_t elems = 0;
   Type type = Type::kFloat32;
   RedOp op = RedOp::kSum;  // kNone: num_inputs == 1, bytes are moved (scales are ignored)
-  // s_i = scale_in for the inputs whose bit is set in scaled_inputs (pre-multiplied sum), else 1. The
-  // product is formed in the fold's type (float32 for 8- and 16-bit floats) and then rounded to the
-  // element type before it is folded: a scaled input has the same bits whether it is folded here or
-  // sent to another rank first. Floating-point types only.
+  // s_i = scale_in for the inputs whose bit is set in scaled_inputs (pre-multiplied sum), else 1.
+  // The product is formed in the fold's type (float32 for 8- and 16-bit floats) and then rounded to
+  // the element type before it is folded: a scaled input has the same bits whether it is folded
+  // here or sent to another rank first. Floating-point types only.
   std::uint64_t scaled_inputs = 0;  // inputs 0..63; an input beyond is never scaled
   double scale_in = 1.0;
   // avg: divide the finished fold by this (floats: multiply by 1/divisor in the fold's type before
   // rounding; integers: truncate toward zero). 1 = nothing.
   std::uint32_t divisor = 1;
-  // Bit i: output i is written with streaming (non-temporal) stores where its alignment allows; reduce
-  // then ends in a store fence.
+  // Bit i: output i is written with streaming (non-temporal) stores where its alignment allows;
+  // reduce then ends in a store fence.
   std::uint64_t streaming_outputs = 0;
   const UserOp* user = nullptr;  // kUser
 };
