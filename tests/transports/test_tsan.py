@@ -1,21 +1,23 @@
-"""ThreadSanitizer finds a FIFO whose post or release lost its order, and nothing in the FIFO as it is.
+#!/usr/bin/env python3
+"""Usage: test_tsan.py ROOT COMPILER...
 
-Usage: test_tsan.py SOURCE_ROOT COMPILER
+ThreadSanitizer finds a race in a FIFO whose post or release lost its order, and none in the FIFO as it is.
+TAP.
 """
 import os
 import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(sys.argv[1], 'tests'))
-from tap import Tap  # noqa: E402
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tap import Tap
 
 TRIVIAL = 'int main() {}'
 
 
 def compile_with_tsan(root, compiler, source, program, defines):
     return subprocess.run(
-        [compiler, '-std=c++20', '-O1', '-fsanitize=thread', f'-I{root}', f'-I{root}/src',
+        [*compiler, '-std=c++20', '-O1', '-fsanitize=thread', f'-I{root}', f'-I{root}/src',
          *[f'-D{d}' for d in defines], source, '-o', program, '-pthread'], capture_output=True, text=True)
 
 
@@ -26,7 +28,7 @@ def run(program):
 
 
 def main():
-    root, compiler = sys.argv[1], sys.argv[2]
+    root, compiler = sys.argv[1], sys.argv[2:]
     test = os.path.join(root, 'tests', 'transports', 'fifo_race.cpp')
     cases = [('the FIFO as it is has no race', [], False),
              ('a post without release is a race', ['TR_TEST_RELAXED_POST'], True),

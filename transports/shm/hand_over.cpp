@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <poll.h>
 #include <string>
@@ -19,6 +18,8 @@ namespace {
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to its limit; a full one is tried again
 constexpr int kRetryMs = 2;
+// Gifts on their way at a time: bounds this process's descriptors whatever the number of ranks.
+constexpr std::size_t kMaxInFlight = 64;
 
 struct Packet {
   char magic[8] = {'t', 'r', 'e', 'e', 'r', 'i', 'n', 'g'};
@@ -43,8 +44,6 @@ Address address_of(const Token& name) {
                                          static_cast<std::size_t>(length));
   return address;
 }
-
-std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
 // Who connected, as the kernel knows it; nobody (uid -1) if it does not.
 ucred credentials(int socket) {
@@ -110,58 +109,90 @@ std::optional<Arrival> receive_packet(int socket) {
   return arrival;
 }
 
+// "rank 3", "ranks 3, 5"
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
 // One run of the hand-over.
 class Exchange {
  public:
-  Exchange(int rank, int memory_file, const Doorbell& doorbell, int listener,
+  Exchange(int rank, int memory_file, const Doorbell& doorbell, UniqueFd listener,
            const std::vector<Neighbour>& neighbours)
       : rank_(rank),
         memory_file_(memory_file),
         doorbell_(doorbell),
-        listener_(listener),
+        listener_(std::move(listener)),
         neighbours_(neighbours),
-        given_(neighbours.size(), false),
-        taken_(neighbours.size(), false),
+        pairs_(neighbours.size()),
         received_(neighbours.size()) {}
 
   Result<std::vector<Received>> run(int timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
     for (;;) {
-      give_to_all();
-      const bool all_given = std::ranges::all_of(given_, std::identity{});
-      if (all_given && std::ranges::all_of(taken_, std::identity{})) break;
+      const bool all_sent = send_to_all();
+      if (std::ranges::all_of(pairs_, [](const Pair& pair) { return pair.done(); })) break;
       if (deadline.expired()) {
         note(timed_out(timeout_ms));
         break;
       }
-      wait(all_given ? deadline.poll_ms() : kRetryMs);
+      wait(all_sent ? deadline.poll_ms() : std::min(kRetryMs, deadline.poll_ms()));
     }
     if (!first_error_.ok()) return first_error_;
     return std::move(received_);
   }
 
  private:
+  enum class Gift { kUnsent, kSent, kAcknowledged };
+
+  // What is between this rank and a neighbour.
+  struct Pair {
+    Gift gift = Gift::kUnsent;
+    UniqueFd out;        // while kSent
+    bool taken = false;  // the neighbour's gift came
+    bool done() const { return gift == Gift::kAcknowledged && taken; }
+  };
+
   void note(Status error) {
     if (first_error_.ok()) first_error_ = std::move(error);
   }
 
-  void give_to_all() {
-    for (std::size_t i = 0; i < neighbours_.size(); ++i) {
-      if (given_[i]) continue;
-      const int error = give(i);
+  // The neighbour is lost: nothing more is expected there.
+  void give_up(std::size_t i, Status error) {
+    note(std::move(error));
+    pairs_[i].gift = Gift::kAcknowledged;
+    pairs_[i].out.reset();
+    pairs_[i].taken = true;
+  }
+
+  bool send_to_all() {
+    std::size_t in_flight = 0;
+    for (const Pair& pair : pairs_) in_flight += pair.gift == Gift::kSent ? 1 : 0;
+    bool all_sent = true;
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      if (pairs_[i].gift != Gift::kUnsent) continue;
+      const int error = in_flight < kMaxInFlight ? send(i) : EAGAIN;
       // A full backlog; too many descriptors on their way to be received (ETOOMANYREFS).
-      if (error == EAGAIN || error == EINTR || error == ETOOMANYREFS) continue;
-      given_[i] = true;
-      if (error == 0) continue;
-      note(remote_error("cannot hand shared memory to " + rank_text(neighbours_[i].rank) +
-                        " over its Unix socket (" + std::strerror(error) + ")" +
-                        (error == ECONNREFUSED ? "; has it ended?" : "")));
-      taken_[i] = taken_[i] || error == ECONNREFUSED;  // nothing will come from there either
+      if (error == EAGAIN || error == EINTR || error == ETOOMANYREFS)
+        all_sent = false;
+      else if (error == ECONNREFUSED)
+        give_up(i, remote_error(ranks_text({neighbours_[i].rank}) +
+                                " does not listen for shared memory any more; has it ended?"));
+      else if (error != 0)
+        give_up(i, system_error("cannot hand shared memory to " +
+                                    ranks_text({neighbours_[i].rank}) + " over a Unix socket",
+                                error));
+      else
+        ++in_flight;
     }
+    return all_sent;
   }
 
   // 0 or an errno value. Neither connecting nor sending ever waits.
-  int give(std::size_t i) {
+  int send(std::size_t i) {
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) return errno;
     const Address address = address_of(neighbours_[i].doorbell.name);
@@ -171,16 +202,21 @@ class Exchange {
     packet.secret = neighbours_[i].doorbell.secret;
     packet.rank = rank_;
     if (!send_packet(socket.get(), packet, memory_file_)) return errno;
-    if (neighbours_[i].keep_connection) received_[i].own_end = std::move(socket);
+    pairs_[i].gift = Gift::kSent;
+    pairs_[i].out = std::move(socket);
     return 0;
   }
 
   void wait(int timeout_ms) {
-    std::vector<pollfd> entries{{listener_, POLLIN, 0}};
+    std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
+    const std::size_t old_callers = callers_.size();
     for (const UniqueFd& caller : callers_) entries.push_back({caller.get(), POLLIN, 0});
+    for (const Pair& pair : pairs_) entries.push_back({pair.out.get(), POLLIN, 0});  // -1: ignored
     if (::poll(entries.data(), entries.size(), timeout_ms) <= 0) return;  // or a signal: look again
-    for (std::size_t c = callers_.size(); c-- > 0;) {
-      if (entries[c + 1].revents == 0) continue;
+    for (std::size_t i = 0; i < pairs_.size(); ++i)
+      if (entries[1 + old_callers + i].revents != 0) read_acknowledgement(i);
+    for (std::size_t c = old_callers; c-- > 0;) {
+      if (entries[1 + c].revents == 0) continue;
       UniqueFd caller = std::move(callers_[c]);
       callers_.erase(callers_.begin() + static_cast<std::ptrdiff_t>(c));
       take(std::move(caller));
@@ -188,13 +224,29 @@ class Exchange {
     if (entries[0].revents != 0) accept_all();
   }
 
+  void read_acknowledgement(std::size_t i) {
+    char byte = 0;
+    const ssize_t got = ::recv(pairs_[i].out.get(), &byte, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got != 1) {
+      give_up(i, remote_error(ranks_text({neighbours_[i].rank}) +
+                              " ended or gave up while shared memory was handed over"));
+      return;
+    }
+    pairs_[i].gift = Gift::kAcknowledged;
+    if (neighbours_[i].keep_connection)
+      received_[i].own_end = std::move(pairs_[i].out);
+    else
+      pairs_[i].out.reset();
+  }
+
   void accept_all() {
     for (;;) {
-      UniqueFd caller(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      UniqueFd caller(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!caller.valid()) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
         note(system_error("cannot accept the connections of other ranks", errno));
-        taken_.assign(taken_.size(), true);  // there is nothing to wait for
+        for (Pair& pair : pairs_) pair.taken = true;  // nobody else can come
         return;
       }
       if (credentials(caller.get()).uid == ::geteuid()) callers_.push_back(std::move(caller));
@@ -207,16 +259,20 @@ class Exchange {
     const auto it = std::ranges::find(neighbours_, arrival->packet.rank, &Neighbour::rank);
     if (it == neighbours_.end()) return;
     const auto i = static_cast<std::size_t>(it - neighbours_.begin());
-    if (taken_[i]) return;
-    taken_[i] = true;
+    if (pairs_[i].taken) return;
+    pairs_[i].taken = true;
     received_[i].pid = credentials(caller.get()).pid;
+    // Says "it came", not "it maps": that goes round by the rendezvous afterwards. A neighbour that
+    // has hung up in the meantime will be noticed where it should acknowledge.
+    const char byte = 1;
+    (void)::send(caller.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (arrival->fd_was_lost) {
-      note(system_error("cannot receive the memory of " + rank_text(it->rank), EMFILE));
+      note(system_error("cannot receive the memory of " + ranks_text({it->rank}), EMFILE));
       return;
     }
     Result<std::shared_ptr<Segment>> segment = Segment::map(arrival->fd.get(), it->bytes);
     if (!segment.ok()) {
-      note(segment.status().with_context("while mapping the memory of " + rank_text(it->rank)));
+      note(segment.status().with_context("while mapping the memory of " + ranks_text({it->rank})));
       return;
     }
     received_[i].segment = std::move(segment).value();
@@ -224,30 +280,30 @@ class Exchange {
   }
 
   Status timed_out(int timeout_ms) const {
-    std::string late;
-    std::string unreached;
-    for (std::size_t i = 0; i < neighbours_.size(); ++i) {
-      std::string& list = taken_[i] ? unreached : late;
-      if (taken_[i] && given_[i]) continue;
-      list += (list.empty() ? "" : ", ") + std::to_string(neighbours_[i].rank);
+    std::vector<int> late;
+    std::vector<int> deaf;
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      if (!pairs_[i].taken)
+        late.push_back(neighbours_[i].rank);
+      else if (pairs_[i].gift != Gift::kAcknowledged)
+        deaf.push_back(neighbours_[i].rank);
     }
     std::string text =
-        "the hand-over of shared memory took longer than " + std::to_string(timeout_ms) + " ms:";
-    if (!late.empty()) text += " nothing came from rank(s) " + late + ";";
-    if (!unreached.empty()) text += " nothing could be given to rank(s) " + unreached + ";";
-    text.pop_back();
+        "the hand-over of shared memory took longer than " + std::to_string(timeout_ms) + " ms: ";
+    if (!late.empty()) text += "nothing came from " + ranks_text(late);
+    if (!late.empty() && !deaf.empty()) text += ", ";
+    if (!deaf.empty()) text += "no answer came from " + ranks_text(deaf);
     return Status(Code::kTimeout, text);
   }
 
   int rank_;
   int memory_file_;
   const Doorbell& doorbell_;
-  int listener_;
+  UniqueFd listener_;
   const std::vector<Neighbour>& neighbours_;
-  std::vector<bool> given_;
-  std::vector<bool> taken_;
-  std::vector<Received> received_;
-  std::vector<UniqueFd> callers_;  // accepted, nothing received yet
+  std::vector<Pair> pairs_;         // by neighbour
+  std::vector<Received> received_;  // by neighbour
+  std::vector<UniqueFd> callers_;   // accepted, nothing received yet
   Status first_error_;
 };
 
@@ -270,7 +326,7 @@ Result<HandOver> HandOver::open() {
 Result<std::vector<Received>> HandOver::run(int rank, int memory_file,
                                             const std::vector<Neighbour>& neighbours,
                                             int timeout_ms) {
-  return Exchange(rank, memory_file, doorbell_, listener_.get(), neighbours).run(timeout_ms);
+  return Exchange(rank, memory_file, doorbell_, std::move(listener_), neighbours).run(timeout_ms);
 }
 
 }  // namespace treering::shm

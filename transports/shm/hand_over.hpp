@@ -2,9 +2,11 @@
 //
 // Each rank listens on an abstract Unix socket (no name in any file system), whose random name and
 // token go round by the rendezvous. Each rank then connects to every other one, sends one packet
-// (rank, the listener's token, its descriptor) and hangs up; and accepts one such packet from every
-// other one. Both happen in one poll loop with one deadline, so that no order of arrival can block.
-// Strangers who connect (other users, a wrong token, garbage) are dropped and cost nobody a place.
+// (rank, the listener's token, its descriptor) and waits for one byte that says it came; and
+// accepts one such packet from every other one. All of it happens in one poll loop with one
+// deadline, so that no order of arrival can block, and a rank that dies is noticed at once by its
+// connections. Strangers who connect (other users, a wrong token, garbage, silence) are dropped or
+// ignored and cost nobody a place.
 #pragma once
 
 #include <cstddef>
