@@ -81,6 +81,7 @@ inline std::uint32_t fifo_slots(std::size_t data_bytes, std::size_t slot_bytes) 
   return static_cast<std::uint32_t>(std::min<std::size_t>(kFifoLines, data_bytes / slot_bytes));
 }
 
+// Looks at all heads [F6].
 inline void tx_refresh(FifoTx& tx) {
   std::uint64_t lowest = tx.next;
   for (std::int32_t i = tx.first_reader; i < tx.end_reader; ++i) {
@@ -90,8 +91,8 @@ inline void tx_refresh(FifoTx& tx) {
   tx.released = lowest;
 }
 
-// May a message of `bytes` bytes be written now? slot_bytes: the geometry of this operation, a
-// multiple of kSlotAlign, at least `bytes` (unless inline) and at most data_bytes.
+// May a message of `bytes` bytes be written now [F3, F4]? slot_bytes: the geometry of this
+// operation, a multiple of kSlotAlign, at least `bytes` (unless inline) and at most data_bytes.
 inline bool tx_ready(FifoTx& tx, std::size_t bytes, std::size_t slot_bytes) {
   std::uint64_t window = kFifoLines;
   if (bytes > kInlineBytes) {
@@ -113,8 +114,8 @@ inline std::byte* tx_payload(FifoTx& tx, std::size_t bytes) {
   return tx.data + tx.next % fifo_slots(tx.data_bytes, tx.slot_bytes) * tx.slot_bytes;
 }
 
-// The release store below orders ordinary stores; a copy that used streaming stores must have ended
-// in a store fence (engine/reduce.hpp does).
+// [F5] The release store below orders ordinary stores; a copy that used streaming stores must have
+// ended in a store fence (engine/reduce.hpp does).
 inline void tx_post(FifoTx& tx, std::uint64_t signature) {
   FifoLine& line = tx.lines[tx.next % kFifoLines];
   line.signature = signature;
@@ -122,6 +123,7 @@ inline void tx_post(FifoTx& tx, std::uint64_t signature) {
   line.tail.store(tx.next, kFifoPostOrder);  // pairs with rx_ready
 }
 
+// Is the next message there, whole [F7]?
 inline bool rx_ready(const FifoRx& rx) {
   return rx.lines[rx.next % kFifoLines].tail.load(std::memory_order_acquire) == rx.next + 1;
 }
@@ -134,6 +136,7 @@ inline const std::byte* rx_payload(const FifoRx& rx, std::size_t bytes, std::siz
   return rx.data + rx.next % fifo_slots(rx.data_bytes, slot_bytes) * slot_bytes;
 }
 
+// Only when the message has been read [F8].
 inline void rx_release(FifoRx& rx) {
   ++rx.next;
   rx.head->head.store(rx.next, kFifoReleaseOrder);  // pairs with tx_refresh

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/deadline.hpp"
+#include "core/rank_list.hpp"
 
 namespace treering::shm {
 namespace {
@@ -109,14 +110,6 @@ std::optional<Arrival> receive_packet(int socket) {
   return arrival;
 }
 
-// "rank 3", "ranks 3, 5"
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
-
 // One run of the hand-over.
 class Exchange {
  public:
@@ -179,11 +172,11 @@ class Exchange {
       if (error == EAGAIN || error == EINTR || error == ETOOMANYREFS)
         all_sent = false;
       else if (error == ECONNREFUSED)
-        give_up(i, remote_error(ranks_text({neighbours_[i].rank}) +
+        give_up(i, remote_error(rank_list({neighbours_[i].rank}) +
                                 " does not listen for shared memory any more; has it ended?"));
       else if (error != 0)
-        give_up(i, system_error("cannot hand shared memory to " +
-                                    ranks_text({neighbours_[i].rank}) + " over a Unix socket",
+        give_up(i, system_error("cannot hand shared memory to " + rank_list({neighbours_[i].rank}) +
+                                    " over a Unix socket",
                                 error));
       else
         ++in_flight;
@@ -229,7 +222,7 @@ class Exchange {
     const ssize_t got = ::recv(pairs_[i].out.get(), &byte, 1, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got != 1) {
-      give_up(i, remote_error(ranks_text({neighbours_[i].rank}) +
+      give_up(i, remote_error(rank_list({neighbours_[i].rank}) +
                               " ended or gave up while shared memory was handed over"));
       return;
     }
@@ -267,12 +260,12 @@ class Exchange {
     const char byte = 1;
     (void)::send(caller.get(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (arrival->fd_was_lost) {
-      note(system_error("cannot receive the memory of " + ranks_text({it->rank}), EMFILE));
+      note(system_error("cannot receive the memory of " + rank_list({it->rank}), EMFILE));
       return;
     }
     Result<std::shared_ptr<Segment>> segment = Segment::map(arrival->fd.get(), it->bytes);
     if (!segment.ok()) {
-      note(segment.status().with_context("while mapping the memory of " + ranks_text({it->rank})));
+      note(segment.status().with_context("while mapping the memory of " + rank_list({it->rank})));
       return;
     }
     received_[i].segment = std::move(segment).value();
@@ -290,9 +283,9 @@ class Exchange {
     }
     std::string text =
         "the hand-over of shared memory took longer than " + std::to_string(timeout_ms) + " ms: ";
-    if (!late.empty()) text += "nothing came from " + ranks_text(late);
+    if (!late.empty()) text += "nothing came from " + rank_list(late);
     if (!late.empty() && !deaf.empty()) text += ", ";
-    if (!deaf.empty()) text += "no answer came from " + ranks_text(deaf);
+    if (!deaf.empty()) text += "no answer came from " + rank_list(deaf);
     return Status(Code::kTimeout, text);
   }
 
