@@ -1,0 +1,77 @@
+// `treering explain`: the command line.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "cli/commands.hpp"
+#include "cli/explain/report.hpp"
+
+namespace treering {
+namespace {
+
+using explain::Request;
+
+Status write_page(const explain::Report& report, const std::string& path) {
+  TR_ASSIGN_OR_RETURN(const std::string page, explain::to_html(report));
+  std::ofstream file(path, std::ios::binary);
+  file << page;
+  file.close();
+  if (!file) return system_error("cannot write '" + path + "'", errno);
+  std::printf("wrote %s (%zu KiB): open it in a browser; space plays, the arrow keys step\n",
+              path.c_str(), page.size() / 1024);
+  return {};
+}
+
+Status run(const Request& request) {
+  if (request.op.empty()) {
+    std::printf("%s\ntreering explain OP --algo A -n N shows the steps of one of them.\n",
+                explain::list_algorithms({}).c_str());
+    return {};
+  }
+  TR_ASSIGN_OR_RETURN(const Collective collective, explain::parse_collective(request.op));
+  if (request.algorithm.empty()) {
+    std::printf("%s\ntreering explain %s --algo A -n N shows the steps of one of them.\n",
+                explain::list_algorithms(collective).c_str(), request.op.c_str());
+    return {};
+  }
+  TR_ASSIGN_OR_RETURN(const explain::Report report, explain::make_report(request));
+  if (!request.html.empty()) return write_page(report, request.html);
+  const std::string text =
+      request.json ? explain::to_json(report) + "\n" : explain::to_text(report, request.rank);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return {};
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "explain", "Show what every rank does in a collective, step by step (nothing is executed)");
+  auto request = std::make_shared<Request>();
+  command->add_option("op", request->op,
+                      "all_reduce, broadcast, ...; without it: list all algorithms");
+  command->add_option("--algo", request->algorithm,
+                      "ring, tree, ...; without it: list those of OP");
+  command->add_option("-n,--ranks", request->ranks, "number of ranks")->capture_default_str();
+  command->add_option("--bytes", request->bytes, "size S of the vector, such as 64M")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("1M");
+  command->add_option("--type", request->type, "element type")->capture_default_str();
+  command->add_option("--slice", request->slice_bytes, "most bytes that one message carries")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("a whole chunk");
+  command->add_option("--root", request->root, "root of broadcast, reduce, gather, scatter")
+      ->capture_default_str();
+  command->add_option("--rank", request->rank, "show the steps of this rank only");
+  command->add_flag("--json", request->json, "print schedule, times and counts as JSON");
+  command->add_option("--html", request->html, "write a page that plays the schedule to this file");
+  command->callback([request] {
+    const Status status = run(*request);
+    if (status.ok()) return;
+    std::fprintf(stderr, "treering explain: %s\n", status.message().c_str());
+    throw CLI::RuntimeError(2);
+  });
+}
+
+}  // namespace treering

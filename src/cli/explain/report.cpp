@@ -1,0 +1,125 @@
+#include "cli/explain/report.hpp"
+
+#include "algos/checker.hpp"
+
+namespace treering::explain {
+namespace {
+
+// A ring of 512 ranks has half a million steps: playing it takes about a second.
+constexpr int kMaxRanks = 512;
+constexpr std::int64_t kMaxPlayedSteps = 20'000'000;
+constexpr int kMaxProvenRanks = 64;
+
+std::string collective_names() {
+  std::string names;
+  for (int i = 0; i < kNumCollectives; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (list_algorithms(collective).empty()) continue;
+    names += (names.empty() ? "" : ", ") + std::string(collective_name(collective));
+  }
+  return names;
+}
+
+Result<Type> parse_type(const std::string& name) {
+  std::string names;
+  for (int i = 0; i < kNumTypes; ++i) {
+    const auto type = static_cast<Type>(i);
+    if (name == type_name(type)) return type;
+    names += (names.empty() ? "" : ", ") + std::string(type_name(type));
+  }
+  return invalid_argument("there is no type '" + name + "'; choose one of: " + names);
+}
+
+Status check_ranks(const Request& request, Collective collective) {
+  const int n = request.ranks;
+  if (n < 1 || n > kMaxRanks) {
+    return invalid_argument("-n " + std::to_string(n) + ": choose 1 to " +
+                            std::to_string(kMaxRanks) + " ranks");
+  }
+  if (request.rank && (*request.rank < 0 || *request.rank >= n)) {
+    return invalid_argument("--rank " + std::to_string(*request.rank) + ": with " +
+                            std::to_string(n) + " ranks choose 0 to " + std::to_string(n - 1));
+  }
+  if (request.root != 0 && !has_root(collective)) {
+    return invalid_argument(std::string(collective_name(collective)) +
+                            " has no root: leave --root out");
+  }
+  if (request.root < 0 || request.root >= n) {
+    return invalid_argument("--root " + std::to_string(request.root) + ": with " +
+                            std::to_string(n) + " ranks choose 0 to " + std::to_string(n - 1));
+  }
+  return {};
+}
+
+Result<const algos::Algorithm*> choose(const Request& request, Collective collective) {
+  const std::string op = collective_name(collective);
+  const algos::Algorithm* algorithm = algos::find_algorithm(collective, request.algorithm);
+  const std::string names = algos::algorithm_names(collective, request.ranks);
+  const std::string n = std::to_string(request.ranks) + (request.ranks == 1 ? " rank" : " ranks");
+  if (algorithm == nullptr) {
+    return invalid_argument(op + " has no algorithm '" + request.algorithm + "'; for " + n +
+                            " choose one of: " + names);
+  }
+  if (!algorithm->supports(request.ranks)) {
+    return invalid_argument(op + " by '" + request.algorithm + "' does not work with " + n +
+                            "; choose one of: " + names);
+  }
+  return algorithm;
+}
+
+// Out of place, and in place where the algorithm allows that.
+Result<int> prove(const Report& report) {
+  TR_ASSIGN_OR_RETURN(const algos::Network network, algos::Network::build(report.program));
+  TR_ASSIGN_OR_RETURN(const int slots, algos::minimum_slots(network, 1));
+  TR_RETURN_IF_ERROR(algos::check(report.program, 1, slots));
+  if (report.algorithm->in_place) {
+    TR_RETURN_IF_ERROR(algos::check(
+        algos::make_program(*report.algorithm, report.ranks, report.root, true), 1, slots));
+  }
+  return slots;
+}
+
+}  // namespace
+
+Result<Collective> parse_collective(const std::string& name) {
+  for (int i = 0; i < kNumCollectives; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (name == collective_name(collective) && !list_algorithms(collective).empty()) {
+      return collective;
+    }
+  }
+  return invalid_argument("there is no operation '" + name +
+                          "'; choose one of: " + collective_names());
+}
+
+bool has_root(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce ||
+         collective == Collective::kGather || collective == Collective::kScatter;
+}
+
+Result<Report> make_report(const Request& request) {
+  TR_ASSIGN_OR_RETURN(const Collective collective, parse_collective(request.op));
+  TR_RETURN_IF_ERROR(check_ranks(request, collective));
+  Report report;
+  TR_ASSIGN_OR_RETURN(report.algorithm, choose(request, collective));
+  TR_ASSIGN_OR_RETURN(report.type, parse_type(request.type));
+  report.ranks = request.ranks;
+  report.root = request.root;
+  report.program = algos::make_program(*report.algorithm, request.ranks, request.root);
+  TR_ASSIGN_OR_RETURN(report.playback, play(report.schedules()));
+  report.cut =
+      cut_vector(*report.algorithm, request.ranks, request.bytes, report.type, request.slice_bytes);
+  report.volume = measure(report.schedules(), report.cut);
+  const auto slices = static_cast<std::int64_t>(report.cut.most_slices());
+  std::int64_t steps = 1;
+  for (const algos::Schedule& s : report.schedules()) steps += std::ssize(s.steps);
+  if (slices > 1 && slices <= kMaxPlayedSteps / steps) {
+    TR_ASSIGN_OR_RETURN(report.pipelined, pipelined_time(report.schedules(), slices));
+  }
+  if (request.ranks <= kMaxProvenRanks) {
+    TR_ASSIGN_OR_RETURN(report.proven_slots, prove(report));
+  }
+  return report;
+}
+
+}  // namespace treering::explain

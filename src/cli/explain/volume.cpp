@@ -1,0 +1,99 @@
+#include "cli/explain/volume.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace treering::explain {
+namespace {
+
+using algos::Operand;
+using algos::Schedule;
+using algos::Space;
+using algos::Step;
+using algos::Verb;
+
+constexpr std::uint64_t kLineBytes = 64;
+
+bool caller_cuts(Collective collective) {
+  switch (collective) {
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return a / b + (a % b != 0); }
+
+}  // namespace
+
+std::uint64_t Cut::slices(std::int32_t chunk) const {
+  const std::uint64_t bytes = chunk_bytes[chunk];
+  return slice_bytes == 0 ? bytes != 0 : divide_up(bytes, slice_bytes);
+}
+
+std::uint64_t Cut::most_slices() const {
+  std::uint64_t most = 0;
+  for (std::size_t c = 0; c < chunk_bytes.size(); ++c) {
+    most = std::max(most, slices(static_cast<std::int32_t>(c)));
+  }
+  return most;
+}
+
+Cut cut_vector(const algos::Algorithm& algorithm, int size, std::uint64_t bytes, Type type,
+               std::uint64_t slice_bytes) {
+  const std::uint64_t chunks = static_cast<std::uint64_t>(algorithm.chunks(size));
+  const std::uint64_t elem = type_bytes(type);
+  Cut cut;
+  cut.slice_bytes = slice_bytes;
+  std::uint64_t total = bytes / elem;
+  std::uint64_t each = divide_up(total, chunks);
+  if (caller_cuts(algorithm.collective)) {
+    total = each * chunks;
+  } else if (chunks > 1 && each * elem > kLineBytes) {
+    each = divide_up(each * elem, kLineBytes) * kLineBytes / elem;
+  }
+  cut.vector_bytes = total * elem;
+  for (std::uint64_t c = 0; c < chunks; ++c) {
+    const std::uint64_t begin = std::min(c * each, total);
+    cut.chunk_bytes.push_back(std::min(each, total - begin) * elem);
+  }
+  return cut;
+}
+
+void Traffic::add(const Cut& cut, std::int32_t chunk) {
+  messages += cut.slices(chunk);
+  bytes += cut.chunk_bytes[chunk];
+}
+
+Volume measure(std::span<const Schedule> schedules, const Cut& cut) {
+  Volume volume;
+  volume.ranks.resize(schedules.size());
+  std::map<LinkId, Traffic> links;
+  for (const Schedule& schedule : schedules) {
+    RankTraffic& mine = volume.ranks[schedule.rank];
+    for (const Step& step : schedule.steps) {
+      if (step.verb == Verb::kPublish)
+        links[schedule.outputs(step).front().link];  // a signal: no bytes
+      if (step.verb == Verb::kPublish || step.verb == Verb::kAwait) continue;
+      for (const Operand& o : schedule.inputs(step)) {
+        if (o.space == Space::kLink && !o.peek) mine.received.add(cut, o.chunk);
+        if (o.space == Space::kPeerIn) mine.window_bytes += cut.chunk_bytes[o.chunk];
+      }
+      for (const Operand& o : schedule.outputs(step)) {
+        if (o.space == Space::kPeerOut) mine.window_bytes += cut.chunk_bytes[o.chunk];
+        if (o.space != Space::kLink) continue;
+        (o.link.kind == LinkId::Kind::kCast ? mine.cast : mine.sent).add(cut, o.chunk);
+        links[o.link].add(cut, o.chunk);
+      }
+    }
+  }
+  for (const auto& [id, traffic] : links) volume.links.push_back({id, traffic});
+  return volume;
+}
+
+}  // namespace treering::explain
