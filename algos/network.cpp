@@ -49,6 +49,9 @@ class NetworkBuilder {
     if (step.inputs < 1 || step.outputs < 1) {
       return invalid_argument("a step has at least one input and one output");
     }
+    const bool signal = step.verb == Verb::kPublish || step.verb == Verb::kAwait;
+    if (signal && step.last == Last::kYes)
+      return invalid_argument("it folds nothing that could end");
     int subject = -1;
     for (int i = 0; i < step.inputs + step.outputs; ++i) {
       const Operand& o = schedule.operands[step.first_operand + i];
@@ -62,7 +65,7 @@ class NetworkBuilder {
             return invalid_argument("it names the link " + to_string(o.link) + " twice");
           }
         }
-        if (step.verb == Verb::kPublish || step.verb == Verb::kAwait) continue;
+        if (signal) continue;
       } else {
         TR_RETURN_IF_ERROR(check_buffer(rank, o, is_output));
       }
