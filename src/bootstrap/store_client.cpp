@@ -20,8 +20,10 @@ namespace {
 // A listener on a candidate port that says nothing is left alone after this, twice as long the next
 // time.
 constexpr int kFirstPatienceMs = 250;
-// A listener on the only candidate port that is no store, or another job's, is an error after this.
+// A listener on the only candidate port that is no store, or another job's, is an error after this,
+// in case an earlier job is about to leave the port; a silent one may be a store that gets no time.
 constexpr int kForeignMs = 5000;
+constexpr int kSilentMs = 20'000;
 // The server reports who is missing; only if it is stuck itself does the client give up on its own.
 constexpr int kServerGraceMs = 3000;
 
@@ -171,6 +173,7 @@ enum class Found {
   kRefusal,      // ours; status says why this rank may not join
   kNothing,      // nobody listens
   kBusy,         // a store, or its end, that dropped us before it read our proof: try again
+  kSilent,       // a listener that said nothing yet
   kForeign,      // something else, or another job's store
   kSystemError,  // status
 };
@@ -208,11 +211,10 @@ Attempt attempt(const StoreJoin& join, std::uint16_t port, Deadline patience) {
             {}};
   }
 
-  const std::string silent = "a listener that says nothing";
   wire::Challenge challenge;
   switch (recv_all(fd.get(), &challenge, sizeof challenge, patience)) {
     case Io::kTimeout:
-      return {Found::kForeign, silent, {}, {}};
+      return {Found::kSilent, "a listener that says nothing", {}, {}};
     case Io::kEnded:
       return {Found::kBusy, "a listener that hangs up", {}, {}};
     case Io::kDone:
@@ -268,13 +270,15 @@ Attempt attempt(const StoreJoin& join, std::uint16_t port, Deadline patience) {
 
 Result<std::unique_ptr<Rendezvous>> join_store(const StoreJoin& join, const Config& config) {
   const Deadline deadline = Deadline::after_ms(config.init_timeout_ms);
-  Deadline foreign_deadline = Deadline::after_ms(kForeignMs);
+  const Deadline foreign_deadline = Deadline::after_ms(kForeignMs);
+  const Deadline silent_deadline = Deadline::after_ms(kSilentMs);
   Deadline next_notice =
       config.warn_ms > 0 ? Deadline::after_ms(config.warn_ms) : Deadline::never();
   const auto place = [](std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); };
   int patience_ms = kFirstPatienceMs;
+  std::string seen;
   for (int round = 0;; ++round) {
-    std::string seen;
+    std::string seen_now;
     for (std::uint16_t port : join.ports) {
       const Deadline patience = Deadline::earlier(deadline, Deadline::after_ms(patience_ms));
       Attempt result = attempt(join, port, patience);
@@ -291,19 +295,25 @@ Result<std::unique_ptr<Rendezvous>> join_store(const StoreJoin& join, const Conf
                                 " has ended, or the communicator of this unique id has formed or "
                                 "failed already");
           }
-          foreign_deadline = Deadline::after_ms(kForeignMs);
           break;
         case Found::kBusy:
           break;
-        case Found::kForeign:
-          if (join.ports.size() == 1 && foreign_deadline.expired()) {
+        case Found::kSilent:
+        case Found::kForeign: {
+          const bool is_final = result.found == Found::kSilent
+                                    ? silent_deadline.expired()
+                                    : !join.server_may_be_late || foreign_deadline.expired();
+          if (join.ports.size() == 1 && is_final) {
             return remote_error("at " + place(port) + " there is " + result.what + ", not " +
                                 join.server_name + ": the port is in use by another program");
           }
           break;
+        }
       }
-      seen += (seen.empty() ? "" : ", ") + place(port) + " " + result.what;
+      seen_now += (seen_now.empty() ? "" : ", ") + place(port) + ": " + result.what;
     }
+    // What the deadline has cut short tells less than the round before.
+    if (round == 0 || !deadline.expired()) seen = std::move(seen_now);
     if (deadline.expired()) {
       return Status(Code::kTimeout, "cannot reach the store of " + join.server_name + ": " + seen +
                                         " (TR_INIT_TIMEOUT_S sets how long to wait)");

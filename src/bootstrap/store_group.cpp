@@ -9,6 +9,9 @@
 namespace treering {
 namespace {
 
+// How long a group that everybody has left, though not everybody had come, is remembered.
+constexpr int kLingerMs = 10'000;
+
 std::string of_size(int size) { return " of " + std::to_string(size); }
 
 std::string seconds(std::int64_t ms) {
@@ -28,24 +31,32 @@ StoreGroup::StoreGroup(std::uint64_t id, int size, int first_rank)
 
 Status StoreGroup::check(const wire::Hello& hello, bool& come_back) {
   come_back = false;
-  if (hello.size == size()) {
-    Member& member = members_[static_cast<std::size_t>(hello.rank)];
-    if (member.state == State::kGone && id_ != kUniqueIdGroup && failure_.ok()) {
-      come_back = true;
-      return {};
-    }
-    if (member.state == State::kGone && failure_.ok()) {
-      return invalid_usage("rank " + std::to_string(hello.rank) + of_size(size()) +
-                           " has joined and left already: a unique id serves one communicator");
-    }
-    if (member.state == State::kPresent) {
-      fail(invalid_argument("two callers joined as rank " + std::to_string(hello.rank) +
-                            of_size(size()) + ": give each its own rank"));
-    }
-  } else {
-    fail(invalid_argument("the ranks disagree about the size: rank " + std::to_string(hello.rank) +
-                          " says " + std::to_string(hello.size) + ", rank " +
-                          std::to_string(size_fixed_by_) + " says " + std::to_string(size())));
+  const std::string name = "rank " + std::to_string(hello.rank);
+  if (hello.size != size()) {
+    fail(invalid_argument("the ranks disagree about the size: " + name + " says " +
+                          std::to_string(hello.size) + ", rank " + std::to_string(size_fixed_by_) +
+                          " says " + std::to_string(size())));
+    return failure_;
+  }
+  Member& member = members_[static_cast<std::size_t>(hello.rank)];
+  switch (member.state) {
+    case State::kPresent:
+      fail(invalid_argument("two callers joined as " + name + of_size(size()) +
+                            ": give each its own rank"));
+      break;
+    case State::kGone:
+      // In a launcher's job: a further program, which has found the store of the one before.
+      come_back = id_ != kUniqueIdGroup;
+      if (!come_back && failure_.ok()) {
+        return invalid_usage(name + of_size(size()) +
+                             " has joined and left already: a unique id serves one communicator");
+      }
+      break;
+    case State::kAbsent:
+      if (failure_.ok()) break;
+      member.state = State::kGone;  // it has been told
+      ++gone_;
+      break;
   }
   return failure_;
 }
@@ -58,6 +69,7 @@ void StoreGroup::admit(const wire::Hello& hello, StoreConnection& connection) {
   member.state = State::kPresent;
   member.connection = &connection;
   ++present_;
+  linger_ = Deadline::never();
 }
 
 void StoreGroup::gather(int rank, const wire::GatherHead& head, std::string_view blob) {
@@ -110,6 +122,7 @@ void StoreGroup::leave(int rank, bool with_goodbye) {
   member.connection = nullptr;
   --present_;
   ++gone_;
+  if (present_ == 0) linger_ = Deadline::after_ms(kLingerMs);
   if (!failure_.ok()) return;
   if (!with_goodbye) {
     fail(remote_error("rank " + std::to_string(rank) + of_size(size()) +
@@ -142,7 +155,9 @@ void StoreGroup::check_time() {
   }
 }
 
-Deadline StoreGroup::next_check() const { return Deadline::earlier(deadline_, next_notice_); }
+Deadline StoreGroup::next_check() const {
+  return Deadline::earlier(linger_, Deadline::earlier(deadline_, next_notice_));
+}
 
 std::vector<int> StoreGroup::ranks_in(State state) const {
   std::vector<int> ranks;

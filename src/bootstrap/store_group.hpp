@@ -40,8 +40,9 @@ class StoreGroup {
   // Replies for ranks in the server's process, once all others' have gone to the network.
   void release_replies_here();
 
-  bool has_present() const { return present_ > 0; }
-  bool is_over() const { return gone_ == size(); }
+  // Nobody is there, and all have been: or enough time has passed for those who have not to hear
+  // why.
+  bool is_over() const { return gone_ == size() || (present_ == 0 && linger_.expired()); }
 
  private:
   enum class State : std::uint8_t { kAbsent, kPresent, kGone };
@@ -70,6 +71,7 @@ class StoreGroup {
   std::int64_t warn_ms_ = 0;
   Deadline deadline_ = Deadline::never();
   Deadline next_notice_ = Deadline::never();
+  Deadline linger_ = Deadline::never();  // runs while nobody is present
   std::vector<SharedText> replies_here_;
   Status failure_;
 };

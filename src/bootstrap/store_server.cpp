@@ -26,6 +26,8 @@ namespace {
 constexpr std::size_t kMaxStrangers = 512;
 constexpr std::size_t kMaxMessageBytes =
     sizeof(wire::FrameHead) + sizeof(wire::GatherHead) + kMaxBlobBytes;
+// Per round of the loop, so that a flood of connections cannot keep it from serving those it has.
+constexpr int kMaxAcceptsInARow = 32;
 constexpr int kFullPauseMs = 50;  // out of descriptors: let some close before the next accept
 
 Result<UniqueFd> listen_on_first_free(const std::vector<std::uint16_t>& ports,
@@ -78,7 +80,7 @@ struct StoreServer::Shared {
   void serve();
   bool end_if_done();
   Deadline next_wake() const;
-  void accept_all();
+  void accept_some();
   bool drop_oldest_stranger(std::size_t keep);
   void on_input(StoreConnection& connection);
   void greet(StoreConnection& connection);
@@ -149,7 +151,7 @@ void StoreServer::Shared::serve() {
     for (int i = 0; i < n; ++i) {
       auto* connection = static_cast<StoreConnection*>(events[i].data.ptr);
       if (connection == nullptr) {
-        accept_all();
+        accept_some();
       } else if (!connection->is_dead && (events[i].events & ~EPOLLOUT) != 0) {
         on_input(*connection);
       }
@@ -165,8 +167,9 @@ bool StoreServer::Shared::end_if_done() {
   const std::lock_guard lock(mutex);
   std::erase_if(promised, [](const auto& entry) { return entry.second.expired(); });
   if (!promised.empty()) return false;
+  if (!groups.empty()) return false;
   for (const auto& [fd, connection] : connections) {
-    if (connection->group != nullptr || connection->is_leaving) return false;
+    if (connection->is_leaving) return false;
   }
   ended = true;
   listener.reset();
@@ -190,8 +193,8 @@ void StoreServer::Shared::watch_listener(bool on) {
   listen_again = on ? Deadline::never() : Deadline::after_ms(kFullPauseMs);
 }
 
-void StoreServer::Shared::accept_all() {
-  for (;;) {
+void StoreServer::Shared::accept_some() {
+  for (int i = 0; i < kMaxAcceptsInARow; ++i) {
     UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
       const bool is_full =

@@ -49,6 +49,8 @@ struct Config {
   std::int64_t local_size = -1;
   std::int64_t store_port = 0;  // 0: derived from the job (bootstrap/bootstrap.hpp)
   std::string job_key;          // 32 hexadecimal digits; empty: derived from the job
+
+  bool operator==(const Config&) const = default;
 };
 
 // The defaults, overridden by the environment of this moment. An error names the variable, its

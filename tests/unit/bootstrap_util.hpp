@@ -1,0 +1,109 @@
+// What the tests of the bootstrap share: ranks as threads, exchanges with known content, a foreign
+// listener.
+#pragma once
+
+#include <arpa/inet.h>
+#include <chrono>
+#include <functional>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <random>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "bootstrap/rendezvous.hpp"
+#include "core/config.hpp"
+#include "core/unique_fd.hpp"
+
+#define EXPECT_CONTAINS(text, part) \
+  EXPECT_NE((text).find(part), std::string::npos) << "no \"" << (part) << "\" in: " << (text)
+
+namespace treering {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+inline Config quick_config(std::int64_t init_timeout_ms = 20'000) {
+  Config config;
+  config.init_timeout_ms = init_timeout_ms;
+  config.warn_ms = 0;
+  return config;
+}
+
+inline void on_threads(const std::vector<int>& ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank : ranks) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+inline std::vector<int> first_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  for (int r = 0; r < size; ++r) ranks[static_cast<std::size_t>(r)] = r;
+  return ranks;
+}
+
+// What rank `rank` contributes to exchange `exchange`: any bytes, and lengths that differ.
+inline std::string blob_of(int rank, int exchange) {
+  std::mt19937 random(static_cast<unsigned>(rank * 1000 + exchange));
+  const std::size_t bytes = exchange == 0 ? 0 : random() % 3000;
+  std::string blob(bytes, '\0');
+  for (char& c : blob) c = static_cast<char>(random());
+  return blob;
+}
+
+inline bool exchanges_well(Rendezvous& rendezvous, int exchanges) {
+  for (int exchange = 0; exchange < exchanges; ++exchange) {
+    const auto blobs = rendezvous.all_gather(blob_of(rendezvous.rank(), exchange));
+    if (!blobs.ok()) {
+      ADD_FAILURE() << blobs.status().message();
+      return false;
+    }
+    if (blobs.value().size() != static_cast<std::size_t>(rendezvous.size())) return false;
+    for (int r = 0; r < rendezvous.size(); ++r) {
+      if (blobs.value()[static_cast<std::size_t>(r)] != blob_of(r, exchange)) return false;
+    }
+  }
+  return true;
+}
+
+// A listener of somebody else; says `banner` to whoever comes.
+class ForeignListener {
+ public:
+  explicit ForeignListener(std::string banner = {}) {
+    fd_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(::listen(fd_.get(), 16), 0);
+    ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+    if (banner.empty()) return;
+    thread_ = std::thread([this, banner] {
+      for (;;) {
+        UniqueFd guest(::accept(fd_.get(), nullptr, nullptr));
+        if (!guest.valid()) return;
+        (void)!::write(guest.get(), banner.data(), banner.size());
+      }
+    });
+  }
+  ~ForeignListener() {
+    ::shutdown(fd_.get(), SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+  }
+  std::uint16_t port() const { return port_; }
+
+ private:
+  UniqueFd fd_;
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace treering
