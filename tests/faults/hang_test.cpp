@@ -1,0 +1,187 @@
+// Calls that can never complete: every rank gets an error that says who did what, in bounded time.
+#include <chrono>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "support/ranks.hpp"
+
+namespace treering::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// "" if `call` failed with `code`, soon, and its text holds all of `words`.
+std::string expect_failure(tr_result_t result, tr_result_t code,
+                           const std::vector<std::string>& words) {
+  const std::string text = tr_get_last_error();
+  if (result != code) return "result " + std::string(tr_result_string(result)) + ": " + text;
+  for (const std::string& w : words) {
+    if (text.find(w) == std::string::npos) return "\"" + w + "\" is missing in: " + text;
+  }
+  return {};
+}
+
+class Hang : public testing::TestWithParam<Mode> {
+ protected:
+  void expect_fine(int n, const RankBody& body) {
+    const Clock::time_point start = Clock::now();
+    EXPECT_EQ(run_ranks(GetParam(), n, body, 20), "");
+    EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 10.0);
+  }
+};
+
+TEST_P(Hang, DifferentCounts) {
+  for (const auto& [mine, theirs] :
+       {std::pair{100u, 98u}, {100u, 8000u}, {40'000u, 50'000u}, {5u, 0u}}) {
+    expect_fine(3, [&, a = mine, b = theirs](tr_comm_t comm, int rank, int) -> std::string {
+      (void)tr_comm_set_option(comm, TR_OPT_TIMEOUT_MS, 3000);
+      std::vector<float> in(50'000, 1), out(50'000);
+      const std::uint64_t count = rank == 1 ? b : a;
+      const tr_result_t r =
+          tr_all_reduce(in.data(), out.data(), count, TR_FLOAT32, TR_SUM, comm, nullptr);
+      // Zero elements need no message: that rank is through, and the next call shows the
+      // difference.
+      if (rank == 1 && b == 0) return r == TR_SUCCESS ? "" : failure("all_reduce of nothing", r);
+      return expect_failure(
+          r, TR_MISMATCH,
+          {"operation 0", "rank 0: all_reduce of " + std::to_string(a) + " float32, sum",
+           "rank 1: all_reduce of " + std::to_string(b) + " float32, sum"});
+    });
+  }
+}
+
+TEST_P(Hang, DifferentTypesOperatorsRootsOperations) {
+  const auto pair = [&](auto first, auto second, std::vector<std::string> words) {
+    expect_fine(2, [&](tr_comm_t comm, int rank, int) {
+      (void)tr_comm_set_option(comm, TR_OPT_TIMEOUT_MS, 3000);
+      return expect_failure(rank == 0 ? first(comm) : second(comm), TR_MISMATCH, words);
+    });
+  };
+  const auto sum_of = [&](tr_type_t type, tr_op_t op) {
+    return [&, type, op](tr_comm_t c) {
+      float i[8] = {}, o[8];
+      return tr_all_reduce(i, o, 4, type, op, c, nullptr);
+    };
+  };
+  const auto cast_from = [&](int root) {
+    return [&, root](tr_comm_t c) {
+      float i[8] = {}, o[8];
+      return tr_broadcast(i, o, 4, TR_FLOAT32, root, c, nullptr);
+    };
+  };
+  pair(sum_of(TR_FLOAT32, TR_SUM), sum_of(TR_INT32, TR_SUM), {"4 float32", "4 int32"});
+  pair(sum_of(TR_FLOAT32, TR_SUM), sum_of(TR_FLOAT32, TR_MAX), {"sum", "max"});
+  pair(cast_from(0), cast_from(1), {"root 0", "root 1"});
+  pair(sum_of(TR_FLOAT32, TR_SUM), cast_from(0), {"all_reduce", "broadcast"});
+}
+
+// One rank never calls: the others' report names it and what it did last.
+TEST_P(Hang, MissingRankIsNamed) {
+  expect_fine(3, [](tr_comm_t comm, int rank, int) -> std::string {
+    (void)tr_comm_set_option(comm, TR_OPT_TIMEOUT_MS, 700);
+    float x = 1, y;
+    if (const tr_result_t r = tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
+        r != TR_SUCCESS)
+      return failure("first", r);
+    if (rank == 2) {
+      ::usleep(1'500'000);
+      return {};
+    }
+    const tr_result_t r = tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
+    // The first to give up fails the communicator; the other one may hear of that before its own
+    // deadline.
+    if (r == TR_TIMEOUT || r == TR_REMOTE_ERROR) {
+      const std::string text = tr_get_last_error();
+      if (r == TR_REMOTE_ERROR) return {};
+      return expect_failure(
+          r, TR_TIMEOUT,
+          {"operation 1",
+           "rank 2 has not called it (its last operation: 0, all_reduce of 1 float32"});
+    }
+    return failure("second", r) + " (expected a timeout)";
+  });
+}
+
+TEST_P(Hang, RankThatLeftIsNamed) {
+  expect_fine(3, [](tr_comm_t comm, int rank, int) -> std::string {
+    float x = 1, y;
+    if (rank == 1) return failure("destroy", tr_comm_destroy(comm));
+    const tr_result_t r = tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
+    return expect_failure(r, TR_REMOTE_ERROR, {"rank 1", "left"});
+  });
+}
+
+TEST_P(Hang, AbortReachesEverybody) {
+  expect_fine(3, [](tr_comm_t comm, int rank, int) -> std::string {
+    float x = 1, y;
+    if (rank == 1) {
+      ::usleep(100'000);
+      if (const tr_result_t r = tr_comm_abort(comm); r != TR_SUCCESS) return failure("abort", r);
+      ::usleep(200'000);
+      return expect_failure(tr_barrier(comm, nullptr), TR_ABORTED, {"rank 1"});
+    }
+    const tr_result_t r = tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
+    const std::string wrong = expect_failure(r, TR_ABORTED, {"rank 1"});
+    tr_result_t async = TR_SUCCESS;
+    if (wrong.empty() &&
+        (tr_comm_get_async_error(comm, &async) != TR_SUCCESS || async != TR_ABORTED))
+      return "no async error";
+    return wrong;
+  });
+}
+
+TEST_P(Hang, UnmatchedSendAndReceive) {
+  expect_fine(2, [](tr_comm_t comm, int rank, int) -> std::string {
+    (void)tr_comm_set_option(comm, TR_OPT_TIMEOUT_MS, 700);
+    std::vector<char> big(4 << 20);
+    // Both send first: more than links can buffer.
+    const tr_result_t r = tr_send(big.data(), big.size(), TR_UINT8, 1 - rank, comm, nullptr);
+    if (r == TR_REMOTE_ERROR) return {};
+    return expect_failure(r, TR_TIMEOUT,
+                          {"send to rank " + std::to_string(1 - rank), "unmatched send"});
+  });
+  expect_fine(2, [](tr_comm_t comm, int rank, int) -> std::string {
+    (void)tr_comm_set_option(comm, TR_OPT_TIMEOUT_MS, 700);
+    char data[64] = {};
+    if (rank == 0) return failure("send", tr_send(data, 10, TR_UINT8, 1, comm, nullptr));
+    return expect_failure(tr_recv(data, 12, TR_UINT8, 0, comm, nullptr), TR_MISMATCH, {"rank 0"});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Hang, testing::Values(Mode::kThreads, Mode::kProcesses),
+                         [](const auto& info) { return std::string(mode_name(info.param)); });
+
+// H16: a child forked after set-up is unharmed, is refused, and does not disturb its parent.
+TEST(Fork, ChildIsRefusedParentGoesOn) {
+  EXPECT_EQ(run_ranks(Mode::kProcesses, 2,
+                      [](tr_comm_t comm, int, int) -> std::string {
+                        float x = 1, y;
+                        const pid_t child = ::fork();
+                        if (child == 0) {
+                          std::vector<char> work(1 << 20, 'x');
+                          if (tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr) !=
+                              TR_INVALID_USAGE)
+                            ::_exit(1);
+                          if (std::strstr(tr_get_last_error(), "forked") == nullptr) ::_exit(2);
+                          ::exit(0);  // runs exit handlers too
+                        }
+                        for (int i = 0; i < 1000; ++i) {
+                          if (const tr_result_t r =
+                                  tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
+                              r != TR_SUCCESS)
+                            return failure("parent", r);
+                        }
+                        int status = 0;
+                        ::waitpid(child, &status, 0);
+                        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+                          return "child status " + std::to_string(status);
+                        return failure("after", tr_barrier(comm, nullptr));
+                      }),
+            "");
+}
+
+}  // namespace
+}  // namespace treering::test

@@ -1,0 +1,126 @@
+// Communicators come and go without leaking; memory is what the README says.
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "support/ranks.hpp"
+
+namespace treering::test {
+namespace {
+
+struct Resources {
+  long fds = 0, mappings = 0, threads = 0;
+};
+
+long count_entries(const char* dir) {
+  return std::distance(std::filesystem::directory_iterator(dir),
+                       std::filesystem::directory_iterator());
+}
+
+Resources resources() {
+  Resources r;
+  r.fds = count_entries("/proc/self/fd");
+  r.threads = count_entries("/proc/self/task");
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    r.mappings += line.find("memfd") != std::string::npos;
+  return r;
+}
+
+std::string use_once(tr_comm_t comm, int rank) {
+  float x = static_cast<float>(rank), y;
+  tr_stream_t stream;
+  if (const tr_result_t r = tr_stream_create(&stream); r != TR_SUCCESS) return failure("stream", r);
+  if (const tr_result_t r = tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, stream);
+      r != TR_SUCCESS)
+    return failure("call", r);
+  if (const tr_result_t r = tr_stream_destroy(stream); r != TR_SUCCESS)
+    return failure("stream end", r);
+  return y == 1 ? "" : "wrong sum";
+}
+
+// 1,000 communicators by splitting and destroying, on two processes.
+TEST(Lifetime, ThousandCommunicatorsLeakNothing) {
+  EXPECT_EQ(run_ranks(Mode::kProcesses, 2,
+                      [](tr_comm_t comm, int rank, int) -> std::string {
+                        Resources before;
+                        for (int i = 0; i < 1001; ++i) {
+                          tr_comm_t child = nullptr;
+                          if (const tr_result_t r = tr_comm_split(comm, 0, rank, &child);
+                              r != TR_SUCCESS)
+                            return failure("split", r);
+                          const std::string wrong = use_once(child, rank);
+                          if (!wrong.empty()) return wrong;
+                          if (const tr_result_t r = tr_comm_destroy(child); r != TR_SUCCESS)
+                            return failure("destroy", r);
+                          if (i == 0) before = resources();
+                        }
+                        const Resources after = resources();
+                        if (after.fds != before.fds)
+                          return "fds: " + std::to_string(before.fds) + " -> " +
+                                 std::to_string(after.fds);
+                        if (after.threads != before.threads)
+                          return "threads: " + std::to_string(before.threads) + " -> " +
+                                 std::to_string(after.threads);
+                        if (after.mappings != before.mappings)
+                          return "mappings: " + std::to_string(before.mappings) + " -> " +
+                                 std::to_string(after.mappings);
+                        return {};
+                      }),
+            "");
+}
+
+// From scratch, unique id and store included.
+TEST(Lifetime, InitAndDestroyLeakNothing) {
+  Resources before;
+  for (int i = 0; i < 60; ++i) {
+    tr_comm_t comms[3];
+    ASSERT_EQ(tr_comm_init_all(comms, 3), TR_SUCCESS) << tr_get_last_error();
+    for (tr_comm_t c : comms) ASSERT_EQ(tr_comm_destroy(c), TR_SUCCESS) << tr_get_last_error();
+    if (i == 4) before = resources();
+  }
+  for (int wait = 0; wait < 100 && resources().threads > before.threads; ++wait) ::usleep(20'000);
+  const Resources after = resources();
+  EXPECT_LE(after.fds, before.fds);
+  EXPECT_LE(after.threads, before.threads);
+  EXPECT_LE(after.mappings, before.mappings);
+}
+
+long resident_shared_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("RssShmem:", 0) == 0) return std::stol(line.substr(9));
+  }
+  return -1;
+}
+
+// README, "Memory": what a pair of ranks costs once all-reduces of all sizes have run.
+constexpr long kKibPerPair = 1280;
+
+TEST(Lifetime, MemoryPerPair) {
+  for (const int n : {2, 4}) {
+    EXPECT_EQ(run_ranks(Mode::kProcesses, n,
+                        [](tr_comm_t comm, int, int size) -> std::string {
+                          const long before = resident_shared_kib();
+                          std::vector<float> in(1 << 20, 1), out(1 << 20);
+                          for (std::uint64_t count = 1; count <= in.size(); count *= 4) {
+                            const tr_result_t r = tr_all_reduce(in.data(), out.data(), count,
+                                                                TR_FLOAT32, TR_SUM, comm, nullptr);
+                            if (r != TR_SUCCESS) return failure("all_reduce", r);
+                          }
+                          const long used = resident_shared_kib() - before;
+                          const long peers = size - 1;
+                          if (used > peers * kKibPerPair)
+                            return std::to_string(used) + " KiB resident for " +
+                                   std::to_string(peers) + " peers";
+                          return {};
+                        }),
+              "");
+  }
+}
+
+}  // namespace
+}  // namespace treering::test

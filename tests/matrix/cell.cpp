@@ -1,0 +1,402 @@
+#include "matrix/cell.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/numeric.hpp"
+#include "engine/partition.hpp"
+#include "support/ranks.hpp"
+
+namespace treering::test {
+namespace {
+
+constexpr std::size_t kGuardBytes = 128;
+constexpr std::byte kGuard{0xA5};
+constexpr std::byte kOld{0x5A};  // in receive buffers before the call
+
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBull;
+  return x ^ x >> 31;
+}
+
+// Affine maps x -> a x + b over 16-bit integers, packed; composing them is associative and does not
+// commute.
+void compose(void* acc, const void* in, std::size_t count, tr_type_t, void*) {
+  auto* f = static_cast<std::uint32_t*>(acc);
+  const auto* g = static_cast<const std::uint32_t*>(in);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t a = f[i] >> 16, b = f[i] & 0xFFFF, c = g[i] >> 16, d = g[i] & 0xFFFF;
+    f[i] = (a * c & 0xFFFF) << 16 | ((a * d + b) & 0xFFFF);
+  }
+}
+void compose_for_oracle(void* acc, const void* in, std::size_t count, int type, void* user) {
+  compose(acc, in, count, static_cast<tr_type_t>(type), user);
+}
+
+// A buffer between guards, `shift` elements past a cache line.
+class Buffer {
+ public:
+  Buffer(std::size_t bytes, std::size_t shift_bytes)
+      : bytes_(bytes), store_(bytes + 2 * kGuardBytes + 128, kGuard) {
+    const auto base = reinterpret_cast<std::uintptr_t>(store_.data()) + kGuardBytes;
+    offset_ = (base + 63) / 64 * 64 - base + kGuardBytes + shift_bytes;
+    std::fill_n(data(), bytes, kOld);
+  }
+  std::byte* data() { return store_.data() + offset_; }
+  std::size_t bytes() const { return bytes_; }
+  bool guards_intact() const {
+    const auto is_guard = [](std::byte b) { return b == kGuard; };
+    return std::all_of(store_.begin(), store_.begin() + offset_, is_guard) &&
+           std::all_of(store_.begin() + offset_ + bytes_, store_.end(), is_guard);
+  }
+
+ private:
+  std::size_t bytes_;
+  std::vector<std::byte> store_;
+  std::size_t offset_ = 0;
+};
+
+void store_real(std::byte* at, Type type, double v) {
+  const auto put = [&](auto x) { std::memcpy(at, &x, sizeof x); };
+  switch (type) {
+    case Type::kFloat64:
+      return put(v);
+    case Type::kFloat32:
+      return put(static_cast<float>(v));
+    case Type::kFloat16:
+      return put(float16_from_float32(static_cast<float>(v)));
+    case Type::kBfloat16:
+      return put(bfloat16_from_float32(static_cast<float>(v)));
+    case Type::kFloat8E4m3:
+      return put(float8_e4m3_from_float32(static_cast<float>(v)));
+    case Type::kFloat8E5m2:
+      return put(float8_e5m2_from_float32(static_cast<float>(v)));
+    default:
+      return;
+  }
+}
+
+// Rank's input: random bits for integers, reals of a few magnitudes for floats, so that rounding
+// happens and order matters.
+std::vector<std::byte> make_input(const Cell& cell, int rank, std::uint64_t elems) {
+  const std::size_t size = type_bytes(cell.type);
+  std::vector<std::byte> data(elems * size);
+  for (std::uint64_t i = 0; i < elems; ++i) {
+    const std::uint64_t h = mix(cell.seed ^ mix(static_cast<std::uint64_t>(rank) << 40 ^ i));
+    std::byte* at = data.data() + i * size;
+    if (!is_float(cell.type)) {
+      std::memcpy(at, &h, size);
+      continue;
+    }
+    double v =
+        std::ldexp(1.0 + static_cast<double>(h % 4096) / 4096, static_cast<int>(h >> 16 & 7) - 4);
+    if ((h >> 24 & 1) != 0) v = -v;
+    if (cell.specials) {
+      switch (h >> 32 & 31) {
+        case 0:
+          v = std::nan("");
+          break;
+        case 1:
+          v = HUGE_VAL;
+          break;
+        case 2:
+          v = -HUGE_VAL;
+          break;
+        case 3:
+          v = -0.0;
+          break;
+        case 4:
+          v = 0.0;
+          break;
+        default:
+          break;
+      }
+    }
+    store_real(at, cell.type, v);
+  }
+  return data;
+}
+
+// Where chunks lie in the buffers of every rank.
+struct Layout {
+  bool cut = false, in_alone = false, out_alone = false;
+  std::vector<std::uint64_t> counts, displs;   // of the parts; displs leave gaps in v-variants
+  std::vector<std::uint64_t> to_me, to_me_at;  // all_to_all_v: what each rank sends to `rank`
+  std::uint64_t in_elems = 0, out_elems = 0;   // of this rank's buffers
+};
+
+std::uint64_t part(const Cell& cell, int i) {
+  if (!cell.uneven) return cell.count;
+  const std::uint64_t h = mix(cell.seed ^ 77 ^ static_cast<std::uint64_t>(i) << 20);
+  return h % 5 == 0 || cell.count == 0 ? 0 : h % (cell.count + 1);
+}
+
+// What rank `src` sends to rank `dst`; symmetric in place, as all_to_all_v demands there.
+std::uint64_t pair_count(const Cell& cell, int src, int dst) {
+  if (cell.in_place && src > dst) std::swap(src, dst);
+  return part(cell, src * 64 + dst);
+}
+
+void place(const Cell& cell, const std::vector<std::uint64_t>& counts,
+           std::vector<std::uint64_t>* displs, std::uint64_t* extent) {
+  *extent = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    displs->push_back(*extent + (cell.uneven ? mix(cell.seed + i) % 3 : 0));
+    *extent = displs->back() + counts[i];
+  }
+}
+
+bool is_cut(Collective c) {
+  return c == Collective::kAllReduce || c == Collective::kReduce || c == Collective::kBroadcast ||
+         c == Collective::kScan || c == Collective::kExscan;
+}
+
+// The layout of rank `r`'s buffers.
+Layout layout_of(const Cell& cell, int r, int n) {
+  Layout l;
+  const Collective c = cell.algorithm->collective;
+  l.cut = is_cut(c);
+  if (l.cut) {
+    l.in_elems = l.out_elems = cell.count;
+    return l;
+  }
+  if (c == Collective::kAllToAll) {
+    for (int q = 0; q < n; ++q) l.counts.push_back(pair_count(cell, r, q));
+    for (int q = 0; q < n; ++q) l.to_me.push_back(pair_count(cell, q, r));
+    place(cell, l.counts, &l.displs, &l.in_elems);
+    place(cell, l.to_me, &l.to_me_at, &l.out_elems);
+    return l;
+  }
+  for (int q = 0; q < n; ++q) l.counts.push_back(part(cell, q));
+  std::uint64_t extent = 0;
+  // reduce_scatter_v has no displacements: parts lie one after another.
+  Cell packed = cell;
+  packed.uneven = cell.uneven && c != Collective::kReduceScatter;
+  place(packed, l.counts, &l.displs, &extent);
+  l.in_alone = c == Collective::kAllGather || c == Collective::kGather;
+  l.out_alone = c == Collective::kReduceScatter || c == Collective::kScatter;
+  l.in_elems = l.in_alone ? l.counts[r] : extent;
+  l.out_elems = l.out_alone ? l.counts[r] : extent;
+  return l;
+}
+
+algos::OraclePart in_part(const Layout& l, const Partition& cut, int chunk) {
+  if (l.cut) return {cut.offset(chunk), cut.elems(chunk)};
+  if (l.in_alone) return {0, l.counts[chunk]};
+  return {l.displs[chunk], l.counts[chunk]};
+}
+
+algos::OraclePart out_part(const Cell& cell, const Layout& l, const Partition& cut, int chunk) {
+  if (l.cut) return {cut.offset(chunk), cut.elems(chunk)};
+  if (l.out_alone) return {0, l.counts[chunk]};
+  if (cell.algorithm->collective == Collective::kAllToAll)
+    return {l.to_me_at[chunk], l.to_me[chunk]};
+  return {l.displs[chunk], l.counts[chunk]};
+}
+
+double factor_of(int rank) { return rank % 2 == 0 ? 0.5 : -1.25; }
+
+bool same_element(const std::byte* a, const std::byte* b, Type type) {
+  if (std::memcmp(a, b, type_bytes(type)) == 0) return true;
+  // The payload of a float32 or float64 NaN is the CPU's own.
+  if (type == Type::kFloat32) {
+    float x, y;
+    std::memcpy(&x, a, sizeof x);
+    std::memcpy(&y, b, sizeof y);
+    return std::isnan(x) && std::isnan(y);
+  }
+  if (type == Type::kFloat64) {
+    double x, y;
+    std::memcpy(&x, a, sizeof x);
+    std::memcpy(&y, b, sizeof y);
+    return std::isnan(x) && std::isnan(y);
+  }
+  return false;
+}
+
+tr_result_t make_op(const Cell& cell, int rank, tr_op_t* op) {
+  switch (cell.op) {
+    case CellOp::kSum:
+      *op = TR_SUM;
+      return TR_SUCCESS;
+    case CellOp::kProd:
+      *op = TR_PROD;
+      return TR_SUCCESS;
+    case CellOp::kMin:
+      *op = TR_MIN;
+      return TR_SUCCESS;
+    case CellOp::kMax:
+      *op = TR_MAX;
+      return TR_SUCCESS;
+    case CellOp::kAvg:
+      *op = TR_AVG;
+      return TR_SUCCESS;
+    case CellOp::kPremulSum:
+      return tr_op_create_premul_sum(op, factor_of(rank));
+    case CellOp::kCompose:
+      return tr_op_create(op, compose, 0, nullptr);
+  }
+  return TR_INTERNAL_ERROR;
+}
+
+algos::OracleCall oracle_call(const Cell& cell, int n) {
+  algos::OracleCall call;
+  call.type = cell.type;
+  constexpr RedOp kOps[] = {RedOp::kSum, RedOp::kProd, RedOp::kMin, RedOp::kMax,
+                            RedOp::kSum, RedOp::kSum,  RedOp::kUser};
+  call.op = kOps[static_cast<int>(cell.op)];
+  if (cell.op == CellOp::kAvg) call.divisor = static_cast<std::uint32_t>(n);
+  if (cell.op == CellOp::kPremulSum) {
+    for (int r = 0; r < n; ++r) call.scales.push_back(factor_of(r));
+  }
+  call.combine = compose_for_oracle;
+  return call;
+}
+
+tr_result_t call_library(const Cell& cell, const Layout& l, const void* in, void* out, tr_op_t op,
+                         int me, tr_comm_t comm) {
+  const auto type = static_cast<tr_type_t>(cell.type);
+  const std::uint64_t* counts = l.counts.data();
+  const std::uint64_t* displs = l.displs.data();
+  switch (cell.algorithm->collective) {
+    case Collective::kAllReduce:
+      return tr_all_reduce(in, out, cell.count, type, op, comm, nullptr);
+    case Collective::kReduce:
+      return tr_reduce(in, out, cell.count, type, op, cell.root, comm, nullptr);
+    case Collective::kBroadcast:
+      return tr_broadcast(in, out, cell.count, type, cell.root, comm, nullptr);
+    case Collective::kScan:
+      return tr_scan(in, out, cell.count, type, op, comm, nullptr);
+    case Collective::kExscan:
+      return tr_exscan(in, out, cell.count, type, op, comm, nullptr);
+    case Collective::kAllGather:
+      return cell.uneven ? tr_all_gather_v(in, out, counts, displs, type, comm, nullptr)
+                         : tr_all_gather(in, out, cell.count, type, comm, nullptr);
+    case Collective::kReduceScatter:
+      return cell.uneven ? tr_reduce_scatter_v(in, out, counts, type, op, comm, nullptr)
+                         : tr_reduce_scatter(in, out, cell.count, type, op, comm, nullptr);
+    case Collective::kGather:
+      return cell.uneven
+                 ? tr_gather_v(in, counts[me], out, counts, displs, type, cell.root, comm, nullptr)
+                 : tr_gather(in, out, cell.count, type, cell.root, comm, nullptr);
+    case Collective::kScatter:
+      return cell.uneven
+                 ? tr_scatter_v(in, counts, displs, out, counts[me], type, cell.root, comm, nullptr)
+                 : tr_scatter(in, out, cell.count, type, cell.root, comm, nullptr);
+    case Collective::kAllToAll:
+      return cell.uneven ? tr_all_to_all_v(in, counts, displs, out, l.to_me.data(),
+                                           l.to_me_at.data(), type, comm, nullptr)
+                         : tr_all_to_all(in, out, cell.count, type, comm, nullptr);
+    default:
+      return TR_INTERNAL_ERROR;
+  }
+}
+
+}  // namespace
+
+std::string to_string(const Cell& cell) {
+  constexpr const char* kOps[] = {"sum", "prod", "min", "max", "avg", "premul_sum", "compose"};
+  return std::string(collective_name(cell.algorithm->collective)) + (cell.uneven ? "_v " : " ") +
+         cell.algorithm->name + " count " + std::to_string(cell.count) + " " +
+         type_name(cell.type) + " " + kOps[static_cast<int>(cell.op)] + " root " +
+         std::to_string(cell.root) + (cell.in_place ? " in place" : "") +
+         (cell.specials ? " specials" : "") + " shifts " + std::to_string(cell.shift_in) + "," +
+         std::to_string(cell.shift_out) + " seed " + std::to_string(cell.seed);
+}
+
+const algos::Oracle* Oracles::find(const algos::Algorithm& algorithm, int size, int root,
+                                   std::string* error) {
+  for (const Entry& e : entries_) {
+    if (e.algorithm == &algorithm && e.size == size && e.root == root) return e.oracle.get();
+  }
+  Result<algos::Oracle> made = algos::Oracle::make(algos::make_program(algorithm, size, root));
+  if (!made.ok()) {
+    *error = made.status().message();
+    return nullptr;
+  }
+  entries_.push_back(
+      {&algorithm, size, root, std::make_unique<algos::Oracle>(std::move(made).value())});
+  return entries_.back().oracle.get();
+}
+
+std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles) {
+  const Collective c = cell.algorithm->collective;
+  const std::size_t elem = type_bytes(cell.type);
+  const bool rooted_in = c == Collective::kBroadcast || c == Collective::kScatter;
+  const bool rooted_out = c == Collective::kReduce || c == Collective::kGather;
+  const bool reads = !rooted_in || rank == cell.root;
+  const bool writes = !rooted_out || rank == cell.root;
+  const bool in_place = cell.in_place && reads && writes;
+  const Layout mine = layout_of(cell, rank, size);
+
+  // In place, the smaller buffer is a part of the larger one.
+  std::vector<std::byte> input = make_input(cell, rank, mine.in_elems);
+  Buffer in(mine.in_elems * elem, cell.shift_in * elem);
+  Buffer out(mine.out_elems * elem, cell.shift_out * elem);
+  std::memcpy(in.data(), input.data(), input.size());
+  const std::byte* sendbuf = in.data();
+  std::byte* recvbuf = out.data();
+  if (in_place) {
+    if (mine.out_alone) {
+      recvbuf = in.data() + mine.displs[rank] * elem;
+    } else {
+      sendbuf = out.data() + (mine.in_alone ? mine.displs[rank] * elem : 0);
+      std::memcpy(const_cast<std::byte*>(sendbuf), input.data(), input.size());
+    }
+  }
+  Buffer& written = in_place && mine.out_alone ? in : out;
+  std::vector<std::byte> expected(written.data(), written.data() + written.bytes());
+  std::byte* expected_out = expected.data() + (recvbuf - written.data());
+
+  std::string error;
+  const algos::Oracle* oracle = oracles.find(*cell.algorithm, size, cell.root, &error);
+  if (oracle == nullptr) return error;
+  const std::uint64_t granule = 64 / elem;
+  const int chunks = mine.cut ? cell.algorithm->chunks(size) : size;
+  const Partition cut = Partition::cut(cell.count, chunks, granule);
+  std::vector<std::vector<std::byte>> inputs(size);
+  std::vector<Layout> layouts;
+  for (int r = 0; r < size; ++r) {
+    layouts.push_back(layout_of(cell, r, size));
+    inputs[r] = make_input(cell, r, layouts[r].in_elems);
+  }
+  const algos::OracleCall oracle_args = oracle_call(cell, size);
+  for (int chunk = 0; chunk < chunks && writes; ++chunk) {
+    const algos::Expr e = oracle->out(rank, chunk);
+    if (e == algos::kNoExpr) continue;
+    const algos::OraclePart to = out_part(cell, mine, cut, chunk);
+    const auto leaf = [&](int r, int of) {
+      return inputs[r].data() + in_part(layouts[r], cut, of).offset * elem;
+    };
+    const std::vector<std::byte> bytes = oracle->evaluate(e, oracle_args, leaf, to.elems);
+    std::memcpy(expected_out + to.offset * elem, bytes.data(), bytes.size());
+  }
+
+  tr_op_t op = TR_SUM;
+  if (const tr_result_t r = make_op(cell, rank, &op); r != TR_SUCCESS)
+    return failure("operator", r);
+  const tr_result_t result = call_library(cell, mine, reads ? sendbuf : nullptr,
+                                          writes ? recvbuf : nullptr, op, rank, comm);
+  if (op >= TR_NUM_BUILTIN_OPS) (void)tr_op_destroy(op);
+  if (result != TR_SUCCESS) return failure("call", result);
+
+  if (!in.guards_intact() || !out.guards_intact()) return "wrote outside a buffer";
+  if (!in_place && std::memcmp(in.data(), input.data(), input.size()) != 0)
+    return "changed the send buffer";
+  for (std::size_t i = 0; i < written.bytes(); i += elem) {
+    if (same_element(written.data() + i, expected.data() + i, cell.type)) continue;
+    char text[128];
+    std::uint64_t got = 0, want = 0;
+    std::memcpy(&got, written.data() + i, elem);
+    std::memcpy(&want, expected.data() + i, elem);
+    std::snprintf(text, sizeof text, "element %zu is %llx, not %llx", i / elem,
+                  static_cast<unsigned long long>(got), static_cast<unsigned long long>(want));
+    return text;
+  }
+  return {};
+}
+
+}  // namespace treering::test

@@ -1,0 +1,54 @@
+// One cell of the matrix: a collective, an algorithm, a count, a type, an operator, buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "treering/treering.h"
+
+#include "algos/oracle.hpp"
+#include "algos/registry.hpp"
+#include "core/types.hpp"
+
+namespace treering::test {
+
+// The operators that a cell rotates through. kCompose: a user's operator that does not commute.
+enum class CellOp { kSum, kProd, kMin, kMax, kAvg, kPremulSum, kCompose };
+
+struct Cell {
+  const algos::Algorithm* algorithm = nullptr;
+  bool uneven = false;  // the v-variant; count is then the largest part
+  std::uint64_t count = 0;
+  Type type = Type::kFloat32;
+  CellOp op = CellOp::kSum;
+  int root = 0;
+  bool in_place = false;
+  int shift_in = 0;  // elements past a 64-byte boundary
+  int shift_out = 0;
+  bool specials = false;  // NaN, infinities, -0 among the inputs
+  std::uint64_t seed = 0;
+};
+std::string to_string(const Cell& cell);
+
+// Programs are recorded and their oracles made once per (algorithm, size, root).
+class Oracles {
+ public:
+  const algos::Oracle* find(const algos::Algorithm& algorithm, int size, int root,
+                            std::string* error);
+
+ private:
+  struct Entry {
+    const algos::Algorithm* algorithm;
+    int size, root;
+    std::unique_ptr<algos::Oracle> oracle;
+  };
+  std::vector<Entry> entries_;
+};
+
+// Makes the call on this rank and compares every byte of both buffers, guards included, with the
+// oracle. Returns what is wrong.
+std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles);
+
+}  // namespace treering::test

@@ -1,0 +1,146 @@
+// The matrix: every collective x every algorithm x ranks x counts, each with a few rotating types,
+// operators and buffers, against the replay oracle, bit for bit.
+//
+//   matrix_test threads     ranks as threads, n = 2..9
+//   matrix_test processes   ranks as processes, n = 2, 4, 5, 8
+// The rotation follows from a seed that is printed (TR_TEST_SEED repeats it). TR_TEST_LONG=1: the
+// full product of types, operators and buffers. TR_TEST_SMALL=1: a smaller matrix, for sanitizers.
+#include <chrono>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "matrix/cell.hpp"
+#include "support/ranks.hpp"
+
+namespace treering::test {
+namespace {
+
+Mode g_mode = Mode::kThreads;
+
+bool env_set(const char* name) {
+  const char* v = std::getenv(name);
+  return v != nullptr && *v != '\0' && *v != '0';
+}
+
+std::uint64_t seed() {
+  static const std::uint64_t value = [] {
+    const char* v = std::getenv("TR_TEST_SEED");
+    return v != nullptr ? std::strtoull(v, nullptr, 10) : std::random_device{}();
+  }();
+  return value;
+}
+
+bool reduces(Collective c) {
+  return c == Collective::kAllReduce || c == Collective::kReduce ||
+         c == Collective::kReduceScatter || c == Collective::kScan || c == Collective::kExscan;
+}
+
+std::vector<std::uint64_t> counts_for(int n, bool small) {
+  const auto u = [](int x) { return static_cast<std::uint64_t>(x); };
+  // 256 float32 are a slice of 1 KiB, which half of the communicators are made with.
+  std::vector<std::uint64_t> counts = {0,   1,   u(n - 1),        u(n), u(n + 1), 13,
+                                       255, 257, 1024u * u(n) + 1};
+  if (!small) counts.insert(counts.end(), {127, 256, 2047, 2053, 20011});
+  return counts;
+}
+
+// The i-th variation of a cell. Long runs go through all of them, short ones through three.
+Cell vary(Cell cell, std::uint64_t i, int n) {
+  const bool folds = reduces(cell.algorithm->collective);
+  cell.type = static_cast<Type>(i % kNumTypes);
+  cell.op = folds ? static_cast<CellOp>(i / 3 % 7) : CellOp::kSum;
+  const bool prefix = cell.algorithm->collective == Collective::kScan ||
+                      cell.algorithm->collective == Collective::kExscan;
+  if (cell.op == CellOp::kAvg && prefix) cell.op = CellOp::kMax;
+  if (cell.op == CellOp::kPremulSum && (!is_float(cell.type) || cell.algorithm->windows))
+    cell.op = CellOp::kMin;
+  if (cell.op == CellOp::kCompose) {
+    if (cell.algorithm->keeps_order) {
+      cell.type = Type::kUint32;
+    } else {
+      cell.op = CellOp::kProd;
+    }
+  }
+  cell.in_place = i / 2 % 3 == 1 && cell.algorithm->in_place;
+  cell.specials = i % 4 == 3;
+  cell.shift_in = static_cast<int>(i * 5 % 17);
+  cell.shift_out = static_cast<int>(i * 11 % 23);
+  cell.root = static_cast<int>(i % static_cast<std::uint64_t>(n));
+  cell.seed = seed() ^ i << 32 ^ cell.count;
+  return cell;
+}
+
+std::vector<Cell> cells_for(int n) {
+  const bool small = env_set("TR_TEST_SMALL");
+  const std::uint64_t variations = env_set("TR_TEST_LONG") ? 168 : small ? 1 : 3;
+  std::vector<Cell> cells;
+  std::uint64_t turn = seed() + static_cast<std::uint64_t>(n) * 131;
+  for (const algos::Algorithm& a : algos::all_algorithms()) {
+    if (a.collective == Collective::kBarrier || a.windows || !a.supports(n)) continue;
+    for (const bool uneven : {false, true}) {
+      const bool has_variant =
+          a.collective == Collective::kAllGather || a.collective == Collective::kReduceScatter ||
+          a.collective == Collective::kGather || a.collective == Collective::kScatter ||
+          a.collective == Collective::kAllToAll;
+      if (uneven && !(a.uneven && has_variant)) continue;
+      for (const std::uint64_t count : counts_for(n, small)) {
+        for (std::uint64_t v = 0; v < variations; ++v) {
+          Cell cell;
+          cell.algorithm = &a;
+          cell.uneven = uneven;
+          cell.count = count;
+          cells.push_back(vary(cell, turn++, n));
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+std::string run_all(const std::vector<Cell>& cells, tr_comm_t comm, int rank, int size) {
+  Oracles oracles;
+  for (const Cell& cell : cells) {
+    const char* collective = collective_name(cell.algorithm->collective);
+    if (const tr_result_t r = tr_comm_set_algorithm(comm, collective, cell.algorithm->name);
+        r != TR_SUCCESS) {
+      return to_string(cell) + ": " + failure("tr_comm_set_algorithm", r);
+    }
+    const std::string wrong = run_cell(cell, comm, rank, size, oracles);
+    if (!wrong.empty()) return to_string(cell) + ": " + wrong;
+  }
+  return {};
+}
+
+class Matrix : public testing::TestWithParam<int> {};
+
+TEST_P(Matrix, EveryCellHasTheOraclesBits) {
+  const int n = GetParam();
+  const std::vector<Cell> cells = cells_for(n);
+  ASSERT_GT(cells.size(), 100u);
+  // Small slices make many rounds of few bytes; the other half keeps the library's own.
+  for (const char* slice : {"1024", "0"}) {
+    std::printf("%zu cells, n = %d, %s, TR_SLICE_BYTES %s, seed %llu\n", cells.size(), n,
+                mode_name(g_mode), slice, static_cast<unsigned long long>(seed()));
+    ::setenv("TR_SLICE_BYTES", slice, 1);
+    std::vector<Cell> half;
+    for (std::size_t i = slice[0] == '1' ? 0 : 1; i < cells.size(); i += 2)
+      half.push_back(cells[i]);
+    EXPECT_EQ(
+        run_ranks(
+            g_mode, n, [&](tr_comm_t c, int r, int s) { return run_all(half, c, r, s); }, 600),
+        "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Matrix, testing::Range(2, 10));
+
+}  // namespace
+}  // namespace treering::test
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc > 1 && std::string(argv[1]) == "processes")
+    treering::test::g_mode = treering::test::Mode::kProcesses;
+  return RUN_ALL_TESTS();
+}
