@@ -45,13 +45,21 @@ constexpr Range range_of() {
 template <class T>
 class Inputs {
  public:
-  Inputs(RedOp redop, int ranks, std::uint64_t seed, Specials specials)
-      : redop_(redop), ranks_(static_cast<std::uint64_t>(ranks)), seed_(seed), specials_(specials) {
-    if constexpr (!std::is_integral_v<T>) {
-      const std::uint64_t whole = 1ull << range_of<T>().precision;
-      budget_ = redop == RedOp::kPremulSum ? whole / 2 : whole;
-      largest_ = budget_ / ranks_;
+  Inputs(RedOp redop, int ranks, std::uint64_t seed, Rules rules, bool specials)
+      : redop_(redop),
+        ranks_(static_cast<std::uint64_t>(ranks)),
+        seed_(seed),
+        rules_(rules),
+        specials_(specials) {
+    if constexpr (std::is_integral_v<T>) {
+      // Half of uint64 is enough, and largest_ + 1 does not wrap.
+      constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
+      budget_ = std::min(static_cast<std::uint64_t>(std::numeric_limits<T>::max()), kMax);
+    } else {
+      budget_ = 1ull << range_of<T>().precision;
+      if (redop == RedOp::kPremulSum) budget_ /= 2;
     }
+    largest_ = budget_ / ranks_;
   }
 
   std::uint64_t element(std::uint64_t elem) const { return mix(seed_ + (elem + 1) * kGolden); }
@@ -60,19 +68,41 @@ class Inputs {
   T value(std::uint64_t hash, int rank) const {
     const std::uint64_t own = mix(hash + (static_cast<std::uint64_t>(rank) + 1) * kGolden);
     if constexpr (std::is_integral_v<T>) {
+      const bool adds = redop_ != RedOp::kMin && redop_ != RedOp::kMax;
+      if (rules_ == Rules::kCommon && adds) return small_integer(hash, own, rank);
       return static_cast<T>(redop_ == RedOp::kProd ? own | 1 : own);
     } else {
-      if (specials_ != Specials::kNone && (hash & 7) == 0) return special(hash, own, rank);
+      if (specials_ && (hash & 7) == 0) return special(hash, own, rank);
       return from_double<T>(number(hash, own, rank));
     }
   }
 
  private:
+  // The place of a rank in the element's own order of ranks.
+  std::uint64_t turn_of(std::uint64_t hash, int rank) const {
+    return (static_cast<std::uint64_t>(rank) + (hash >> 8)) % ranks_;
+  }
+
+  // Sums and products of these never overflow.
+  T small_integer(std::uint64_t hash, std::uint64_t own, int rank) const {
+    const bool is_negative = std::is_signed_v<T> && (own & 1) != 0;
+    std::uint64_t magnitude = 0;
+    if (redop_ == RedOp::kProd) {
+      constexpr std::uint64_t kTwos = std::numeric_limits<T>::digits - 1;
+      magnitude = turn_of(hash, rank) < kTwos ? 1 + (own >> 63) : 1;
+    } else if (largest_ == 0) {
+      magnitude = turn_of(hash, rank) < budget_ ? 1 : 0;
+    } else {
+      magnitude = below(own, largest_ + 1);
+    }
+    return static_cast<T>(is_negative ? 0 - magnitude : magnitude);
+  }
+
   double number(std::uint64_t hash, std::uint64_t own, int rank) const {
     constexpr Range kRange = range_of<T>();
     const double unit =
         power_of_two(kRange.low + static_cast<int>((hash >> 40) % (kRange.high - kRange.low + 1)));
-    const std::uint64_t turn = (static_cast<std::uint64_t>(rank) + (hash >> 8)) % ranks_;
+    const std::uint64_t turn = turn_of(hash, rank);
     switch (redop_) {
       case RedOp::kProd: {
         if (turn >= static_cast<std::uint64_t>(kRange.prod_budget)) return 1.0;
@@ -103,7 +133,7 @@ class Inputs {
     double value = other;
     if (redop_ == RedOp::kMin || redop_ == RedOp::kMax) {
       const double infinity = (hash & 8) != 0 ? kInf : -kInf;
-      switch (specials_ == Specials::kIeee ? 0 : kind % 4) {
+      switch (rules_ == Rules::kCommon ? 0 : kind % 4) {
         case 0:
           value = is_first ? infinity : other;
           break;
@@ -154,7 +184,8 @@ class Inputs {
   RedOp redop_;
   std::uint64_t ranks_;
   std::uint64_t seed_;
-  Specials specials_;
+  Rules rules_;
+  bool specials_;
   std::uint64_t budget_ = 0;   // the multiples of all ranks together
   std::uint64_t largest_ = 0;  // of one rank; 0: more ranks than budget
 };
@@ -252,7 +283,8 @@ bool is_right(T got, T expected, const Case& what) {
   if (is_nan(got) || is_nan(expected)) return is_nan(got) && is_nan(expected);
   if (what.redop != RedOp::kAvg || std::is_integral_v<T>) return false;
   // As unsigned numbers, since the places of -x and x may be more than an int64 apart.
-  const auto [low, high] = std::minmax(place_of(got), place_of(expected));
+  const std::int64_t low = std::min(place_of(got), place_of(expected));
+  const std::int64_t high = std::max(place_of(got), place_of(expected));
   return static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) <= 1;
 }
 
@@ -315,8 +347,8 @@ std::vector<Block> result_blocks(const Case& what, int ranks, int rank) {
   return blocks;
 }
 
-Pattern::Pattern(const Case& what, int ranks, std::uint64_t seed, Specials specials)
-    : what_(what), ranks_(ranks), seed_(mix(seed + kGolden)), specials_(specials) {}
+Pattern::Pattern(const Case& what, int ranks, std::uint64_t seed, Rules rules, bool specials)
+    : what_(what), ranks_(ranks), seed_(mix(seed + kGolden)), rules_(rules), specials_(specials) {}
 
 void Pattern::fill(int rank, void* send) const {
   with_type(what_.type, [&](auto tag) {
@@ -324,7 +356,7 @@ void Pattern::fill(int rank, void* send) const {
     T* out = static_cast<T*>(send);
     const std::uint64_t elems = send_elems(what_, ranks_);
     if (reduces(what_.op)) {
-      const Inputs<T> inputs(what_.redop, ranks_, seed_, specials_);
+      const Inputs<T> inputs(what_.redop, ranks_, seed_, rules_, specials_);
       for (std::uint64_t i = 0; i < elems; ++i) out[i] = inputs.value(inputs.element(i), rank);
     } else {
       for (std::uint64_t i = 0; i < elems; ++i) store_bits(moved_bits(seed_, rank, i), out + i);
@@ -337,7 +369,7 @@ void Pattern::expect_elems(const Block& block, std::uint64_t begin, std::uint64_
                            T* out) const {
   const std::uint64_t from = block.from_elem + begin;
   if (reduces(what_.op)) {
-    const Inputs<T> inputs(what_.redop, ranks_, seed_, specials_);
+    const Inputs<T> inputs(what_.redop, ranks_, seed_, rules_, specials_);
     for (std::uint64_t i = 0; i < elems; ++i) {
       out[i] = fold(inputs, from + i, what_.redop, block.first_rank, block.last_rank, ranks_);
     }

@@ -3,21 +3,22 @@
 // Inputs are generated from (seed, rank, element) alone, so that each rank computes the expected
 // result by itself and no second communication is trusted. They are such that every order of
 // folding gives the same bits, which makes the comparison bitwise for every algorithm:
-//   sum, premul_sum  each rank gives a small integer multiple of one power of two (the element's);
-//   the
-//                    magnitudes of all ranks together fit the type's significand, so every partial
-//                    sum is a number of the type. Where there are more ranks than that allows
-//                    (8-bit floats), some ranks, chosen per element, give +-1 multiples and the
-//                    others zero.
-//   avg              as sum; the result may differ from the correctly rounded one by one unit in
-//   the last
-//                    place, since 1/n is rounded. Integers: exact.
-//   prod             signed powers of two and one factor 1.5, few enough to stay within the
-//   exponents min, max         finite numbers without zeros integers         any bits (sum and prod
-//   wrap; prod: odd numbers, which keep every bit in play) moves            any bits, NaN payloads
-//   included
+//
+// - sum, premul_sum of floats: each rank gives a small integer multiple of one power of two (the
+//   element's). The magnitudes of all ranks together fit the type's significand, so every partial
+//   sum is a number of the type. Where there are more ranks than that allows (8-bit floats), some,
+//   chosen per element, give plus or minus one multiple and the others zero.
+// - avg of floats: as sum. The result may be one unit in the last place off the correctly rounded
+//   one, since 1/n is rounded.
+// - prod of floats: signed powers of two and one factor 1.5, few enough for the exponents.
+// - min, max of floats: finite numbers without zeros.
+// - integers: any bits, since sum and prod wrap (prod: odd numbers, which keep every bit in play).
+//   For libraries that promise nothing on overflow (Open MPI's 8-bit sums saturate on CPUs with
+//   AVX2): numbers that never overflow.
+// - moves: any bits, NaN payloads included.
+//
 // The special pattern puts NaN, infinities, -0 and overflow into some of the elements of a
-// reduction; the expectation is then the rule in treering.h.
+// reduction of floats; the expectation is then the rule in treering.h.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,10 @@
 
 namespace treering::perf {
 
-enum class Specials : std::uint32_t {
-  kNone,
-  kIeee,  // those whose result IEEE 754 gives: for libraries without a rule for NaN and -0 in min
-          // and max
-  kAll,
+// What a library promises.
+enum class Rules : std::uint32_t {
+  kCommon,    // IEEE 754: no rule for NaN and -0 in min and max, nor for integer overflow
+  kTreering,  // all of treering.h
 };
 
 // A part of a rank's result: element i is the fold over ranks [first_rank, last_rank) of their
@@ -52,7 +52,7 @@ double premul_factor(int rank);
 
 class Pattern {
  public:
-  Pattern(const Case& what, int ranks, std::uint64_t seed, Specials specials);
+  Pattern(const Case& what, int ranks, std::uint64_t seed, Rules rules, bool specials);
 
   // The input of `rank`: send_elems elements (of a rooted operation: also off root, where it must
   // have no effect).
@@ -69,7 +69,8 @@ class Pattern {
   Case what_;
   int ranks_;
   std::uint64_t seed_;
-  Specials specials_;
+  Rules rules_;
+  bool specials_;
 };
 
 }  // namespace treering::perf

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "perf/case.hpp"
-#include "perf/data.hpp"
 #include "perf/failure.hpp"
 
 namespace treering::perf {
@@ -47,7 +46,7 @@ enum class Verb : std::uint32_t {
 
 struct Command {
   Verb verb = Verb::kQuit;
-  Specials specials = Specials::kNone;
+  std::uint32_t specials = 0;  // kCheck: with NaN, infinities, -0 and overflow
   Case what;
   std::uint64_t arg = 0;
   std::uint64_t warmup = 0;

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <unistd.h>
 
-#include "perf/data.hpp"
 #include "perf/wire.hpp"
 
 namespace treering::perf {
@@ -102,9 +101,8 @@ class Worker {
   Failure check(const Command& command, Reply* reply) {
     Buffers buffers;
     if (Failure failure = place(command.what, &buffers)) return failure;
-    Specials specials = command.specials;
-    if (specials == Specials::kAll && !library_.has_min_max_rule()) specials = Specials::kIeee;
-    const Pattern pattern(command.what, library_.ranks(), command.arg, specials);
+    const Pattern pattern(command.what, library_.ranks(), command.arg, library_.rules(),
+                          command.specials != 0);
     std::memset(b_, kStale, total_bytes(command.what, library_.ranks()));
     pattern.fill(library_.rank(), buffers.send);
     if (Failure failure = ready(command, buffers)) return failure;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "perf/case.hpp"
+#include "perf/data.hpp"
 #include "perf/failure.hpp"
 
 namespace treering::perf {
@@ -38,8 +39,8 @@ class Library {
   virtual Failure run(std::uint64_t times) = 0;
   virtual Failure barrier() = 0;
 
-  // Whether min and max follow treering.h's rule for NaN and -0, so that it can be checked.
-  virtual bool has_min_max_rule() const { return false; }
+  // By which rules its results are checked.
+  virtual Rules rules() const { return Rules::kCommon; }
 };
 
 // For run(): call() `times` times; stops at the first failure, which is a code that is not

@@ -8,9 +8,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +23,12 @@ constexpr milliseconds kQuitGrace{5000};   // for a launcher to end after its wo
 constexpr milliseconds kTermGrace{3000};   // and after SIGTERM
 constexpr milliseconds kCauseWait{500};    // for the cause to show up behind a first failure
 constexpr milliseconds kReportWait{2000};  // for a launcher to say how its worker ended
+
+// By number: glibc 2.36 declares these two without C linkage.
+Fd open_process(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+void signal_process(const Fd& process, int signal) {
+  ::syscall(SYS_pidfd_send_signal, process.fd(), signal, nullptr, 0);
+}
 
 int milliseconds_until(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
@@ -112,7 +118,7 @@ Failure Team::start(const std::string& socket_name, const std::string& dir, doub
     return with_errno(name() + ": cannot start a process", errno);
   }
   ::setpgid(launcher_, launcher_);  // as the child does: whoever comes first
-  launcher_process_ = Fd(::pidfd_open(launcher_, 0));
+  launcher_process_ = open_process(launcher_);
   if (!launcher_process_.is_open()) return with_errno("cannot open a pidfd", errno);
   return std::nullopt;
 }
@@ -137,7 +143,7 @@ void Team::kill_all(int signal) {
   if (launcher_ != 0) ::kill(-launcher_, signal);
   for (const Worker& worker : workers_) {
     if (signal == SIGKILL && worker.process.is_open()) {
-      ::pidfd_send_signal(worker.process.fd(), signal, nullptr, 0);
+      signal_process(worker.process, signal);
     }
   }
 }
@@ -164,7 +170,7 @@ void Team::stop(bool gently) {
   const auto deadline = Clock::now() + milliseconds(1000);
   for (Worker& worker : workers_) {
     if (worker.process.is_open() && !is_readable(worker.process.fd(), deadline)) {
-      ::pidfd_send_signal(worker.process.fd(), SIGKILL, nullptr, 0);
+      signal_process(worker.process, SIGKILL);
     }
   }
   workers_.clear();
@@ -245,7 +251,7 @@ Failure Team::admit(const Hello& hello, Fd socket, pid_t pid) {
   }
   worker.socket = std::move(socket);
   worker.pid = pid;
-  worker.process = Fd(::pidfd_open(pid, 0));
+  worker.process = open_process(pid);
   version_ = hello.version;
   ++connected_;
   return std::nullopt;

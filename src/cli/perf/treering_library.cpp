@@ -42,7 +42,7 @@ class TreeringLibrary final : public Library {
     return "Treering " + std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) +
            "." + std::to_string(code % 100);
   }
-  bool has_min_max_rule() const override { return true; }
+  Rules rules() const override { return Rules::kTreering; }
   std::vector<std::string> settings(const Case&, std::string*) override { return {""}; }
 
   Failure allocate(std::size_t bytes, void** a, void** b) override {
