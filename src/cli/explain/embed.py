@@ -1,7 +1,7 @@
 """Makes one C++ source out of the page: embed.py page.html OUT.cpp
 
-A line '@include FILE' in the page stands for the file of that name beside it. '@schedule' stays: it is where
-the program puts the schedule.
+A line '@include FILE' in the page stands for the file of that name beside it. '@schedule' stays: it is
+where the program puts the schedule.
 """
 import pathlib
 import sys

@@ -8,13 +8,16 @@ namespace {
 // A ring of 512 ranks has half a million steps: playing it takes about a second.
 constexpr int kMaxRanks = 512;
 constexpr std::int64_t kMaxPlayedSteps = 20'000'000;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 50;  // sums over ranks stay below 2^64
 constexpr int kMaxProvenRanks = 64;
+
+bool exists(Collective collective) { return !algos::algorithm_names(collective, 2).empty(); }
 
 std::string collective_names() {
   std::string names;
   for (int i = 0; i < kNumCollectives; ++i) {
     const auto collective = static_cast<Collective>(i);
-    if (list_algorithms(collective).empty()) continue;
+    if (!exists(collective)) continue;
     names += (names.empty() ? "" : ", ") + std::string(collective_name(collective));
   }
   return names;
@@ -28,6 +31,14 @@ Result<Type> parse_type(const std::string& name) {
     names += (names.empty() ? "" : ", ") + std::string(type_name(type));
   }
   return invalid_argument("there is no type '" + name + "'; choose one of: " + names);
+}
+
+Status check_bytes(std::uint64_t bytes, Type type) {
+  const std::uint64_t elem = type_bytes(type);
+  if (bytes > 0 && bytes % elem == 0 && bytes <= kMaxBytes) return {};
+  return invalid_argument("--bytes " + std::to_string(bytes) + ": choose a multiple of the " +
+                          std::to_string(elem) + (elem == 1 ? " byte" : " bytes") + " of a " +
+                          type_name(type) + ", from " + std::to_string(elem) + " to 2^50");
 }
 
 Status check_ranks(const Request& request, Collective collective) {
@@ -84,7 +95,7 @@ Result<int> prove(const Report& report) {
 Result<Collective> parse_collective(const std::string& name) {
   for (int i = 0; i < kNumCollectives; ++i) {
     const auto collective = static_cast<Collective>(i);
-    if (name == collective_name(collective) && !list_algorithms(collective).empty()) {
+    if (name == collective_name(collective) && exists(collective)) {
       return collective;
     }
   }
@@ -103,6 +114,7 @@ Result<Report> make_report(const Request& request) {
   Report report;
   TR_ASSIGN_OR_RETURN(report.algorithm, choose(request, collective));
   TR_ASSIGN_OR_RETURN(report.type, parse_type(request.type));
+  TR_RETURN_IF_ERROR(check_bytes(request.bytes, report.type));
   report.ranks = request.ranks;
   report.root = request.root;
   report.program = algos::make_program(*report.algorithm, request.ranks, request.root);

@@ -1,28 +1,41 @@
 // Where everything stands: cards of the ranks on a circle or by tree level, and the curves between
 // them.
 
+const kMaxScale = 1.7, kMinScale = 0.3;
+
 class Layout {
-  // The largest scale at which no two cards meet.
   constructor(replay, width, height) {
-    const tree = this.tree = tree_of(replay);
+    this.tree = tree_of(replay);
+    // Where there is little room, less of it is for the links.
+    let best = null;
+    for (const distance of [54, 24, 8]) {
+      best = best || this.largest(replay, width, height, distance);
+    }
+    Object.assign(this, best || this.attempt(replay, width, height, kMinScale, 1));
+    this.curves = new Map();
+  }
+
+  // The largest scale at which any two cards are `distance` apart; null: there is none.
+  largest(replay, width, height, distance) {
     let best = null;
     for (let columns = 1; columns <= Math.min(replay.chunks, 6); ++columns) {
-      for (let scale = 1.7; scale >= 0.3; scale -= 0.05) {
+      for (let scale = kMaxScale; scale >= kMinScale - 1e-9; scale -= 0.05) {
         if (best && best.scale >= scale) break;
-        const card = card_size(replay, scale, columns);
-        const centers = tree ? by_level(tree, replay.ranks, card, width, height) :
-                               on_circle(replay.ranks, card, width, height);
-        if (!apart(centers, card, width, height, 54 * Math.min(1, scale))) continue;
-        best = { scale, columns, card, centers };
+        const attempt = this.attempt(replay, width, height, scale, columns);
+        const free = distance * Math.min(1, scale);
+        if (!apart(attempt.centers, attempt.card, width, height, free)) continue;
+        best = attempt;
         break;
       }
     }
-    if (!best) {
-      const card = card_size(replay, 0.3, 1);
-      best = { scale: 0.3, columns: 1, card, centers: on_circle(replay.ranks, card, width, height) };
-    }
-    Object.assign(this, best);
-    this.curves = new Map();
+    return best;
+  }
+
+  attempt(replay, width, height, scale, columns) {
+    const card = card_size(replay, scale, columns);
+    const centers = this.tree ? by_level(this.tree, replay.ranks, card, width, height)
+                              : on_circle(replay.ranks, card, width, height);
+    return { scale, columns, card, centers };
   }
 
   cell(chunk) {
@@ -51,7 +64,8 @@ class Layout {
       // Between two leaves: below the cards that stand between them.
       control.y = p.y + this.card.h + (dx > 0 ? 40 : 64);
     }
-    return { from: border(p, control, this.card, 3), control, to: border(q, control, this.card, 7) };
+    const from = border(p, control, this.card, 3), to = border(q, control, this.card, 7);
+    return { from, control, to };
   }
 }
 
@@ -84,7 +98,7 @@ function on_circle(n, card, width, height) {
   if (n === 1) return [{ x: width / 2, y: height / 2 }];
   const start = n === 2 ? Math.PI : -Math.PI / 2;
   // Equal steps along the ellipse's length, not in angle: neighbours are equally far apart.
-  const fine = 7200, lengths = [0];
+  const fine = 1440, lengths = [0];
   // Many cards need the room in the corners: a squarer oval.
   const oval = (v) => n > 8 ? Math.sign(v) * Math.sqrt(Math.abs(v)) : v;
   const at = (i) => {

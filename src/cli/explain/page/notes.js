@@ -58,7 +58,8 @@ function write_legend(replay) {
     const boxes = Math.min(replay.ranks, 4);
     line(sample(boxes, 1, "seen"), "One box per rank: filled if the chunk contains that rank's " +
          "input. Pale: the own input, or a sum that passed through.");
-    if (boxes > 1) line(sample(boxes, boxes - 1, "kept"), "Strong: kept in the result, not yet complete.");
+    line(sample(boxes, Math.max(1, boxes - 1), "kept"),
+         "Strong: kept in the result, not yet complete.");
   } else {
     line(sample(1, 1, "seen"), "Pale: the caller's own input, or a chunk that passed through.");
   }

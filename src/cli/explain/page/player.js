@@ -126,7 +126,8 @@ class Player {
       const end = this.playing ? this.replay.steps : this.target;
       const elapsed = last === null ? 0 : now - last;
       last = now;
-      this.show(Math.min(end, this.position + elapsed / kStepMilliseconds * element("speed").value));
+      const moved = elapsed / kStepMilliseconds * element("speed").value;
+      this.show(Math.min(end, this.position + moved));
       if (this.position < end) requestAnimationFrame(frame);
       else this.stop();
     };

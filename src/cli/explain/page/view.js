@@ -16,6 +16,7 @@ class View {
   constructor(replay) {
     this.replay = replay;
     this.root = element("drawing");
+    element("stage").classList.toggle("many", replay.ranks > 8);
     this.find_roads();
     this.resize();
   }
@@ -43,8 +44,9 @@ class View {
     this.accesses = [];
     for (const { at, rank, step } of this.replay.fired) {
       for (const { space, peer, chunk } of [...step.in, ...step.out]) {
-        if (space === "peer_in") this.accesses.push({ at, chunk, road: road(peer, rank, 0, chunk) });
-        if (space === "peer_out") this.accesses.push({ at, chunk, road: road(rank, peer, 0, chunk) });
+        const [from, to] = space === "peer_in" ? [peer, rank] : [rank, peer];
+        if (!["peer_in", "peer_out"].includes(space)) continue;
+        this.accesses.push({ at, chunk, road: road(from, to, 0, chunk) });
       }
     }
   }
@@ -86,7 +88,8 @@ class View {
     const group = svg(this.root, "g", { class: crowded ? "roads crowded" : "roads" });
     const { data, chunks } = this.replay;
     for (const road of this.roads.values()) {
-      const two_way = [0, 1].some((channel) => this.roads.has(`${road.to}>${road.from}#${channel}`));
+      const back = (channel) => this.roads.has(`${road.to}>${road.from}#${channel}`);
+      const two_way = back(0) || back(1);
       road.curve = this.layout.curve(road.from, road.to, road.channel, two_way);
       road.node = svg(group, "path", { d: curve_path(road.curve), "marker-end": "url(#arrow)" });
       // Each of two trees has its colour.
