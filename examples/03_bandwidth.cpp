@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
 
   std::vector<float> whole(largest, 1.0f), result(largest);
   if (speaks) {
-    std::printf("%d ranks. busbw in GB/s; S is the whole vector\n", n);
+    std::printf("%d rank(s); busbw in GB/s; S is the whole vector\n", n);
     std::printf("%12s  %14s  %14s  %14s\n", "S bytes", "all_reduce", "reduce_scatter",
                 "all_gather");
   }
@@ -85,17 +85,18 @@ int main(int argc, char** argv) {
     if (count == largest) break;
   }
 
-  if (speaks) {
+  if (speaks && n == 1) {
+    std::printf("one rank moves nothing: try treering run -n 4 -- 03_bandwidth\n");
+  } else if (speaks) {
     const double whole_gb = static_cast<double>(largest * sizeof(float)) / 1e9;
-    const double out_gb = whole_gb / n;
+    const double right = share * whole_gb / scatter_seconds;
     std::printf("\nreduce_scatter of the last row, %.3f ms, counted two ways:\n",
                 1e3 * scatter_seconds);
     std::printf(
         "  S = the output (%.1f MB):   (n-1)/n S / t = %.3f GB/s   wrong, %d times too small\n",
-        1e3 * out_gb, share * out_gb / scatter_seconds, n);
+        1e3 * whole_gb / n, right / n, n);
     std::printf("  S = n outputs  (%.1f MB):   (n-1)/n S / t = %.3f GB/s   right\n", 1e3 * whole_gb,
-                share * whole_gb / scatter_seconds);
-    if (n == 1) std::printf("one rank moves nothing: try treering run -n 4 -- 03_bandwidth\n");
+                right);
   }
   must(comm.destroy());
 }

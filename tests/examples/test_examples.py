@@ -1,0 +1,214 @@
+"""Every example, run as a reader would run it: alone, over 2, 3 and 4 ranks, and by `treering run`.
+
+    test_examples.py FOLDER_OF_PROGRAMS [LAUNCHER]
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+from tap import Tap  # noqa: E402
+
+PROGRAMS = sys.argv[1]
+LAUNCHER = sys.argv[2] if len(sys.argv) > 2 else None
+FASHION = '/usr/share/datasets/fashion-mnist'
+LIMIT_S = 60
+tap = Tap()
+
+
+class Run:
+    """`size` processes of one program. out: what rank 0 wrote; all: what all wrote; ok: all ended with 0."""
+
+    def __init__(self, size, name, *args):
+        key = os.urandom(16).hex()
+        command = [os.path.join(PROGRAMS, name), *args]
+        ranks = []
+        for rank in range(size):
+            env = dict(os.environ, OPENBLAS_NUM_THREADS='1')
+            if size > 1:
+                env.update(TR_RANK=str(rank), TR_SIZE=str(size), TR_JOB_KEY=key, TR_TIMEOUT_S='30')
+            ranks.append(subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE))
+        self.texts, self.errors = [], []
+        for process in ranks:
+            try:
+                out, err = process.communicate(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+                err += f'killed after {LIMIT_S} s'
+            self.texts.append(out)
+            self.errors.append(err)
+        self.codes = [process.returncode for process in ranks]
+        self.ok = not any(self.codes)
+        self.out = self.texts[0]
+        self.all = ''.join(self.texts)
+
+    def why(self):
+        return [f'exit statuses {self.codes}', *self.texts, *self.errors]
+
+
+def find(pattern, text):
+    match = re.search(pattern, text, re.M)
+    return match.group(1) if match else None
+
+
+# ---- 01 -------------------------------------------------------------------------------------------
+for n in (1, 2, 3, 4):
+    run = Run(n, '01_hello_ranks')
+    hellos = sorted(re.findall(r'^hello from rank (\d+) of (\d+): I am process \d+$', run.all, re.M))
+    tap.check(f'hello from {n} ranks',
+              run.ok and hellos == [(str(q), str(n)) for q in range(n)]
+              and run.out.endswith('everyone heard from the left neighbour\n')
+              and run.all.count('everyone heard') == 1, run.why())
+
+# ---- 02 -------------------------------------------------------------------------------------------
+def sections(text):
+    """{'all_reduce': ['6 10 14 18', ...one a rank]}"""
+    found, current = {}, None
+    for line in text.splitlines():
+        rank = re.fullmatch(r'  rank (\d+): ?(.*)', line)
+        if rank and current is not None and int(rank.group(1)) == len(current):
+            current.append(rank.group(2))
+        else:
+            current = found.setdefault(re.match(r'\w+', line).group(0), [])
+    return found
+
+
+for n in (1, 2, 3, 4):
+    run = Run(n, '02_collectives')
+    sums = [sum(i + r for r in range(n)) for i in range(n)]
+    row = ' '.join(str(s) for s in sums)
+    expected = {
+        'start': [' '.join(str(i + r) for i in range(n)) for r in range(n)],
+        'all_reduce': [row] * n,
+        'reduce_scatter': [str(s) for s in sums],
+        'all_gather': [row] * n,
+        'broadcast': [' '.join(str(i + n - 1) for i in range(n))] * n,
+        'scatter': [str(s) for s in sums],
+        'all_to_all': [' '.join(str(10 * q + r) for q in range(n)) for r in range(n)],
+        'all': [],
+    }
+    tap.check(f'collectives over {n} ranks', run.ok and sections(run.out) == expected,
+              f'expected {expected}', run.why())
+    if n == 4:
+        tap.check('all_reduce of [0 1 2 3] + rank is 6 10 14 18', '\n  rank 3: 6 10 14 18\n' in run.out)
+
+# ---- 03 -------------------------------------------------------------------------------------------
+for n in (1, 2, 4):
+    run = Run(n, '03_bandwidth', '1')
+    table = re.findall(r'^ +(\d+)((?: +[\d.]+){3})$', run.out, re.M)
+    tap.check(f'bandwidth over {n} ranks: sizes up to 1 MiB',
+              run.ok and len(table) >= 4 and int(table[-1][0]) == 2**20, run.why())
+    if n == 1:
+        continue
+    wrong = find(r'S = the output .* = ([\d.]+) GB/s', run.out)
+    right = find(r'S = n outputs .* = ([\d.]+) GB/s', run.out)
+    ms = find(r'last row, ([\d.]+) ms', run.out)
+    if tap.check('both countings are printed', None not in (wrong, right, ms), run.why()):
+        truth = (n - 1) / n * 2**20 / (float(ms) * 1e6)
+        tap.check(f'the slip is the factor {n}, and the right figure is (n-1)/n S / t',
+                  abs(float(right) - truth) < 0.02 * truth + 0.002
+                  and abs(float(wrong) - truth / n) < 0.02 * truth + 0.002, run.why())
+run = Run(1, '03_bandwidth', 'much')
+tap.check('bandwidth refuses a size that is none', not run.ok and 'number of MiB' in run.errors[0], run.why())
+
+# ---- 04 -------------------------------------------------------------------------------------------
+for n in (1, 2, 3, 4):
+    run = Run(n, '04_custom_algorithm')
+    tap.check(f'the algorithm of lesson 4 gathers over {n} ranks',
+              run.ok and f'gathered {n} real chunks\n' in run.out, run.why())
+tap.check('it is recorded and proven', 'proven for 1 to 17 ranks\n' in run.out
+          and run.out.count('  lane 0') == 4 and run.out.count('  lane 1') == 2, run.why())
+tap.check('the missing chunk is caught', find(r'^one hop short: +(.*out\[\d\] = .*)', run.out) is not None,
+          run.why())
+tap.check('the deadlock is caught', find(r'^everyone waits: +(.*rank \d.*)', run.out) is not None, run.why())
+
+# ---- 05 -------------------------------------------------------------------------------------------
+TRAINER = '05_train_mlp'
+
+
+def train(n, *args):
+    return Run(n, TRAINER, *args)
+
+
+def params_hash(run):
+    return find(r'hash ([0-9a-f]{16})$', run.out) if run.ok else None
+
+
+if not os.path.exists(os.path.join(PROGRAMS, TRAINER)):
+    tap.skip('the trainer', 'it was not built: zlib or CLI11 is missing')
+    tap.done()
+
+for n in (1, 2, 4):
+    run = train(n, '--min-accuracy', '0.955')
+    accuracy = find(r'^epoch 50/50 .* test ([\d.]+)', run.out)
+    tap.check(f'digits over {n} ranks reach 0.955 (here {accuracy})',
+              run.ok and accuracy is not None and float(accuracy) >= 0.955, run.why())
+
+run = train(1, '--epochs', '1', '--min-accuracy', '0.955')
+tap.check('a test accuracy below --min-accuracy fails', not run.ok and 'is below 0.9550' in run.errors[0],
+          run.why())
+
+for n, gemm in ((1, 'ref'), (2, 'ref'), (3, 'ref'), (4, 'ref'), (3, 'auto')):
+    run = train(n, '--verify', '--epochs', '5', '--gemm', gemm, '--bucket-mb', '0.04',
+                '--first-bucket-mb', '0.01')
+    tap.check(f'{n} ranks equal serial, bit for bit (gemm {gemm})',
+              run.ok and 'equal to serial: bit for bit over 60 steps' in run.out, run.why())
+
+# 1437 rows in batches of 5: the last one has 2, so over 4 ranks two have none.
+run = train(4, '--verify', '--batch', '5', '--epochs', '1', '--gemm', 'ref')
+tap.check('ranks without rows: still equal to serial',
+          run.ok and 'equal to serial: bit for bit over 288 steps' in run.out, run.why())
+
+# With the order of the sums fixed, buckets and overlap cannot change a bit.
+hashes = {}
+for name, args in {'one bucket': [], 'overlap off': ['--overlap', 'off'],
+                   'small buckets': ['--bucket-mb', '0.001', '--first-bucket-mb', '0.001']}.items():
+    hashes[name] = params_hash(train(3, '--verify', '--epochs', '2', '--gemm', 'ref', *args))
+tap.check('neither buckets nor overlap change a bit', None not in hashes.values()
+          and len(set(hashes.values())) == 1, str(hashes))
+again = params_hash(train(3, '--verify', '--epochs', '2', '--gemm', 'ref', '--seed', '2'))
+tap.check('the seed does', again is not None and again not in hashes.values(), str(again))
+
+with tempfile.TemporaryDirectory() as folder:
+    metrics = os.path.join(folder, 'm.jsonl')
+    run = train(4, '--preset', 'cs336', '--steps', '4', '--metrics', metrics)
+    lines = [json.loads(line) for line in open(metrics)] if run.ok else []
+tap.check('preset cs336 over 4 ranks: the loss falls',
+          len(lines) == 5 and lines[0]['loss'] > lines[1]['loss'] > lines[3]['loss'] > 0
+          and [line['step'] for line in lines[:4]] == [1, 2, 3, 4], run.why(), str(lines))
+tap.check('it sends 2 (n-1)/n x 16 MiB = 25165824 bytes per rank and step',
+          'each rank sends 2 (n-1)/n x 16777216 = 25165824 bytes per step' in run.out
+          and lines and lines[-1]['sent_bytes_per_step'] == 25165824, run.why())
+
+if os.path.exists(FASHION):
+    run = train(2, '--data', 'fashion', '--epochs', '1', '--min-accuracy', '0.82')
+    tap.check(f'Fashion-MNIST, one epoch (test {find(r" test ([0-9.]+)", run.out)})', run.ok, run.why())
+else:
+    tap.skip('Fashion-MNIST', f'{FASHION} is absent: install dataset-fashion-mnist')
+
+for args, said in ((['--data', 'cats'], 'cats'), (['--batch', '0'], '--batch'),
+                   (['--data-dir', '/nonexistent'], '/nonexistent/digits.csv.gz: cannot be opened'),
+                   (['--metrics', '/nonexistent/m'], '/nonexistent/m')):
+    run = train(1, *args)
+    tap.check(f'{" ".join(args)} is refused and explained', not run.ok and said in run.errors[0], run.why())
+
+# ---- by the launcher -------------------------------------------------------------------------------
+if LAUNCHER is None:
+    tap.skip('treering run', 'the command was not built')
+else:
+    for name, args, said in (('01_hello_ranks', [], 'everyone heard from the left neighbour'),
+                             ('02_collectives', [], 'rank 3: 6 10 14 18'),
+                             ('03_bandwidth', ['0.25'], 'wrong, 4 times too small'),
+                             ('04_custom_algorithm', [], 'gathered 4 real chunks'),
+                             (TRAINER, ['--epochs', '1', '--verify'], 'equal to serial: bit for bit')):
+        done = subprocess.run([LAUNCHER, 'run', '-n', '4', '--timeout', str(LIMIT_S), '--',
+                               os.path.join(PROGRAMS, name), *args], text=True, capture_output=True)
+        tap.check(f'treering run -n 4 -- {name}', done.returncode == 0 and said in done.stdout,
+                  f'exit status {done.returncode}', done.stdout, done.stderr)
+
+tap.done()
