@@ -80,8 +80,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   options.host_id = config.host_id;
   options.timeout_ms = static_cast<int>(config.init_timeout_ms);
   TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
+  comm->board_ = &comm->transport_->board(comm->rank_);
   comm->engine_ = std::make_shared<Engine>(*comm, spin_for(comm->size_, config));
-  comm->transport_->board(comm->rank_).state.store(RankState::kLive, std::memory_order_release);
+  comm->board_->state.store(RankState::kLive, std::memory_order_release);
   TR_LOG_INFO(comm->rank_, "communicator of %d ranks formed over %s", comm->size_,
               comm->transport_->name());
   return comm;
@@ -94,11 +95,10 @@ Communicator::~Communicator() {
 }
 
 void Communicator::mark_left() {
-  Board& board = transport_->board(rank_);
   // Peers that still read this rank's messages have its memory mapped; they only learn that it
   // left.
-  if (board.state.load(std::memory_order_relaxed) <= RankState::kLive) {
-    board.state.store(RankState::kFinalized, std::memory_order_release);
+  if (board_->state.load(std::memory_order_relaxed) <= RankState::kLive) {
+    board_->state.store(RankState::kFinalized, std::memory_order_release);
   }
 }
 
@@ -186,7 +186,8 @@ Status Communicator::prepare(Request& r, Operation& op) {
     if (choice.algorithm->windows) TR_RETURN_IF_ERROR(find_windows(r));
   }
   const std::uint64_t kind = pack(kind_of(r.call, r.uneven));
-  std::swap(op.call, r.call);
+  const bool windows = plan->algorithm() != nullptr && plan->algorithm()->windows;
+  op.call = std::move(r.call);
   if (sendrecv) {
     // Source and destination are the link itself; only what both ends share is signed.
     CallKind shared = kind_of(op.call, false);
@@ -194,19 +195,43 @@ Status Communicator::prepare(Request& r, Operation& op) {
     op.start(*plan, geometry, call_signature(pack(shared), op.call.count, 0), nullptr);
     return {};
   }
-  op.sequence = sequence_++;
+  op.sequence = sequence_;
   const std::uint64_t signed_count = r.uneven ? 0 : op.call.count;
-  op.start(*plan, geometry, call_signature(kind, signed_count, op.sequence), &windows_);
+  op.start(*plan, geometry, call_signature(kind, signed_count, op.sequence),
+           windows ? &windows_ : nullptr);
+  post_call(kind, op.call.count);
+  return {};
+}
 
-  Board& board = transport_->board(rank_);
-  BoardOp& entry = board.ops[op.sequence % kBoardOps];
-  // Readers compare the sequence before and after (report.cpp), so a torn entry is never believed.
+Status Communicator::prepare_scratch(Request& r) {
+  const Shape shape{pack(kind_of(r.call, r.uneven)), r.call.count, r.in_place, r.commutative};
+  if (!scratch_reusable_ || shape != scratch_shape_) {
+    TR_RETURN_IF_ERROR(prepare(r, scratch_));
+    scratch_shape_ = shape;
+    // v-variants have more to a shape than fits here, and windows are found by address.
+    scratch_reusable_ =
+        !r.uneven && local_windows_.empty() && r.call.collective != Collective::kSendRecv;
+    return {};
+  }
+  scratch_.call.in = r.call.in;
+  scratch_.call.out = r.call.out;
+  scratch_.call.factor = r.call.factor;
+  if (r.call.user != scratch_.call.user) scratch_.call.user = std::move(r.call.user);
+  scratch_.sequence = sequence_;
+  scratch_.rewind(call_signature(shape.kind, shape.count, sequence_));
+  post_call(shape.kind, shape.count);
+  return {};
+}
+
+// Puts the call on the board and counts it. Readers compare an entry's sequence before and after
+// (report.cpp), so a torn entry is never believed.
+void Communicator::post_call(std::uint64_t kind, std::uint64_t count) {
+  BoardOp& entry = board_->ops[sequence_ % kBoardOps];
   entry.sequence.store(0, std::memory_order_relaxed);
   entry.what.store(kind, std::memory_order_release);
-  entry.count.store(op.call.count, std::memory_order_release);
-  entry.sequence.store(op.sequence + 1, std::memory_order_release);
-  board.issued.store(sequence_, std::memory_order_relaxed);
-  return {};
+  entry.count.store(count, std::memory_order_release);
+  entry.sequence.store(++sequence_, std::memory_order_release);  // pairs with posted()
+  board_->issued.store(sequence_, std::memory_order_relaxed);
 }
 
 Result<const Plan*> Communicator::sendrecv_plan(int peer, bool is_send) {
@@ -231,8 +256,8 @@ Result<const Plan*> Communicator::sendrecv_plan(int peer, bool is_send) {
 
 Status Communicator::launch(Request& request, Stream* stream) {
   if (stream == nullptr && engine_->idle()) {
-    TR_RETURN_IF_ERROR(async_error());
-    TR_RETURN_IF_ERROR(prepare(request, scratch_));
+    if (failed_.load(std::memory_order_relaxed)) return async_error();
+    TR_RETURN_IF_ERROR(prepare_scratch(request));
     return engine_->run_now(scratch_);
   }
   TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket, enqueue(request, stream));
@@ -263,12 +288,12 @@ void Communicator::abort() {
     std::lock_guard lock(failure_mutex_);
     if (failure_.ok()) {
       failure_ = Status(Code::kAborted,
-                        "this rank (" + std::to_string(rank_) + ") aborted the communicator");
+                        "rank " + std::to_string(rank_) + " (this rank) aborted the communicator");
     }
   }
   failed_.store(true, std::memory_order_release);   // pairs with async_error
   aborted_.store(true, std::memory_order_release);  // pairs with on_slow_wait
-  transport_->board(rank_).state.store(RankState::kAborted, std::memory_order_release);
+  board_->state.store(RankState::kAborted, std::memory_order_release);
 }
 
 Status Communicator::set_algorithm(const std::string& collective, const std::string& algorithm) {
@@ -277,6 +302,7 @@ Status Communicator::set_algorithm(const std::string& collective, const std::str
     if (collective != collective_name(id) || id == Collective::kSendRecv) continue;
     if (algorithm == "auto") {
       forced_[c].clear();
+      scratch_reusable_ = false;
       return {};
     }
     const algos::Algorithm* found = algos::find_algorithm(id, algorithm);
@@ -286,6 +312,7 @@ Status Communicator::set_algorithm(const std::string& collective, const std::str
                               algos::algorithm_names(id, size_));
     }
     forced_[c] = algorithm;
+    scratch_reusable_ = false;
     return {};
   }
   std::string names;
@@ -296,6 +323,7 @@ Status Communicator::set_algorithm(const std::string& collective, const std::str
 }
 
 Status Communicator::set_ordered(bool ordered) {
+  scratch_reusable_ = false;
   config_.ordered = ordered;
   return {};
 }

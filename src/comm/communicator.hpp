@@ -94,6 +94,9 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   Result<const Plan*> sendrecv_plan(int peer, bool is_send);
   // Fills op from the request: plan, geometry, partitions, signature, board.
   Status prepare(Request& request, Operation& op);
+  // prepare for scratch_, at less cost when the call has the same shape as the last one.
+  Status prepare_scratch(Request& request);
+  void post_call(std::uint64_t kind, std::uint64_t count);
   Status find_windows(Request& request) const;
   bool in_windows(const Request& request) const;
 
@@ -101,7 +104,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   std::string describe(const Operation& op) const;
   std::string hang_report(const Operation& op, std::chrono::nanoseconds waited);
   Status check_same_call(const Operation& op);
-  Status check_peers(const Operation& op);
+  Status check_peers(const Operation& op, std::chrono::nanoseconds waited);
 
   const int rank_;
   const int size_;
@@ -117,6 +120,18 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
     const Plan* plan = nullptr;
   };
   Recent recent_[kNumCollectives];
+  // The call that scratch_ is prepared for: the same call with other buffers needs no new
+  // decisions. That is most of a small call's cost.
+  struct Shape {
+    std::uint64_t kind = 0;
+    std::uint64_t count = 0;
+    bool in_place = false;
+    bool commutative = false;
+    bool operator==(const Shape&) const = default;
+  };
+  Shape scratch_shape_;
+  bool scratch_reusable_ = false;
+  Board* board_ = nullptr;  // this rank's
   std::string forced_[kNumCollectives];
   std::vector<WindowMap> windows_;
   struct LocalWindow {

@@ -71,13 +71,16 @@ Status Communicator::check_same_call(const Operation& op) {
 }
 
 // Dead, failed or aborted peers, and peers that left while this rank still waits for them.
-Status Communicator::check_peers(const Operation& op) {
+Status Communicator::check_peers(const Operation& op, std::chrono::nanoseconds waited) {
   Status status = transport_->check_peers();
   if (!status.ok()) {
     // A peer that failed by a mismatch has the same calls on the board as everybody: say them all.
     if (status.code() == Code::kMismatch) {
       const Status calls = check_same_call(op);
       if (!calls.ok()) return calls;
+    }
+    if (status.code() == Code::kTimeout) {
+      return Status(Code::kTimeout, status.message() + "; here: " + hang_report(op, waited));
     }
     return status;
   }
@@ -138,14 +141,13 @@ std::string Communicator::hang_report(const Operation& op, std::chrono::nanoseco
 
 Status Communicator::on_slow_wait(const Operation& op, std::chrono::nanoseconds waited) {
   if (aborted_.load(std::memory_order_acquire)) return async_error();  // pairs with abort
-  Board& board = transport_->board(rank_);
   Operation::Wait wait;
   if (op.where(&wait)) {
-    board.waiting_number.store(wait.number, std::memory_order_relaxed);
-    board.waiting_link.store(pack(wait.link), std::memory_order_relaxed);
+    board_->waiting_number.store(wait.number, std::memory_order_relaxed);
+    board_->waiting_link.store(pack(wait.link), std::memory_order_relaxed);
   }
   TR_RETURN_IF_ERROR(check_same_call(op));
-  TR_RETURN_IF_ERROR(check_peers(op));
+  TR_RETURN_IF_ERROR(check_peers(op, waited));
   const auto waited_ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
   if (waited_ms >= config_.timeout_ms) return Status(Code::kTimeout, hang_report(op, waited));
   if (config_.warn_ms > 0 && waited_ms >= config_.warn_ms && !warned_) {
@@ -164,17 +166,16 @@ Status Communicator::on_failure(const Operation& op, const Status& cause) {
     const Status calls = check_same_call(op);
     if (!calls.ok()) failure_ = calls;
   }
-  Board& board = transport_->board(rank_);
-  board.code.store(static_cast<std::uint32_t>(failure_.code()), std::memory_order_relaxed);
+  board_->code.store(static_cast<std::uint32_t>(failure_.code()), std::memory_order_relaxed);
   int culprit = -1;
   for (int r = 0; r < size_ && culprit < 0; ++r) {
     const RankState state = transport_->board(r).state.load(std::memory_order_acquire);
     if (r != rank_ && state != RankState::kFinalized && transport_->has_ended(r)) culprit = r;
   }
-  board.culprit.store(culprit, std::memory_order_relaxed);
-  board.failed_operation.store(op.sequence + 1, std::memory_order_relaxed);
-  board.state.store(RankState::kFailed,
-                    std::memory_order_release);    // pairs with check_peers of others
+  board_->culprit.store(culprit, std::memory_order_relaxed);
+  board_->failed_operation.store(op.sequence + 1, std::memory_order_relaxed);
+  board_->state.store(RankState::kFailed,
+                      std::memory_order_release);  // pairs with check_peers of others
   failed_.store(true, std::memory_order_release);  // pairs with async_error
   TR_LOG_WARN(rank_, "%s", failure_.message().c_str());
   return failure_;
@@ -182,9 +183,8 @@ Status Communicator::on_failure(const Operation& op, const Status& cause) {
 
 void Communicator::on_complete(const Operation& op) {
   if (op.call.collective == Collective::kSendRecv) return;
-  Board& board = transport_->board(rank_);
-  board.completed.store(op.sequence + 1, std::memory_order_relaxed);
-  board.waiting_link.store(0, std::memory_order_relaxed);
+  board_->completed.store(op.sequence + 1, std::memory_order_relaxed);
+  board_->waiting_link.store(0, std::memory_order_relaxed);
   warned_ = false;
 }
 

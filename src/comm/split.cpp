@@ -71,6 +71,7 @@ Result<int> Communicator::register_window(void* ptr, std::size_t bytes) {
   SubsetRendezvous all(*this, std::move(everyone));
   TR_ASSIGN_OR_RETURN(WindowMap map, transport_->map_windows(ptr, bytes, all));
   windows_.push_back(std::move(map));
+  scratch_reusable_ = false;
   local_windows_.push_back({static_cast<const std::byte*>(ptr), bytes});
   return static_cast<int>(windows_.size()) - 1;
 }

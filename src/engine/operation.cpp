@@ -26,18 +26,22 @@ void Operation::start(const Plan& plan, const Geometry& geometry, std::uint64_t 
   plan_ = &plan;
   windows_ = windows;
   geometry_ = geometry;
-  signature_ = signature;
   failure_ = {};
   inputs_.resize(std::max<std::size_t>(inputs_.size(), plan.max_operands()));
   outputs_.resize(std::max<std::size_t>(outputs_.size(), plan.max_operands()));
   if (windows != nullptr) tokens_.assign(plan.schedule().size, WindowToken{});
+  lanes_.resize(plan.lanes().size());
   std::uint64_t slices = 0;
   for (const PlanStep& step : plan.steps()) slices = std::max(slices, slices_of(step));
   rounds_ = ceil_div(slices, geometry.slices_per_round);
-  lanes_.resize(plan.lanes().size());
+  rewind(signature);
+}
+
+void Operation::rewind(std::uint64_t signature) {
+  signature_ = signature;
   lanes_open_ = 0;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    const PlanLane& range = plan.lanes()[i];
+    const PlanLane& range = plan_->lanes()[i];
     lanes_[i] = Lane{};
     lanes_[i].open = rounds_ > 0;
     lanes_[i].older = {0, range.begin, 0};

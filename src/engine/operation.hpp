@@ -73,6 +73,8 @@ class Operation {
   // false, first_messages()[i] is the number of this operation's first message on plan link i.
   void start(const Plan& plan, const Geometry& geometry, std::uint64_t signature,
              const std::vector<WindowMap>* windows);
+  // Runs the same call again: same plan, geometry and partitions. The caller has set new buffers.
+  void rewind(std::uint64_t signature);
   const Plan& plan() const { return *plan_; }
   std::vector<std::uint64_t>& first_messages() { return first_message_; }
   // How many messages this operation posts or receives on plan link `link`.

@@ -44,6 +44,7 @@ struct CodecShape {
   using Folded = FoldLane;
   static constexpr int kPlanes = kNumPlanes;
   static constexpr std::size_t kStepBytes = hn::MaxLanes(RawTag()) * sizeof(RawLane);
+  static constexpr std::size_t kElementBytes = kStepBytes / (hn::MaxLanes(FoldTag()) * kPlanes);
 };
 
 // Folded as stored: integers (but 8-bit products), float32, float64.

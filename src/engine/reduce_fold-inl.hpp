@@ -91,8 +91,8 @@ template <class Codec, class Op, int kInputs>
 class Folder {
  public:
   static void run(const ReduceArgs& args, std::size_t first_elem, std::size_t elems) {
-    const std::size_t element_bytes = type_bytes(args.type);
-    Folder(args).fold_all(first_elem * element_bytes, (first_elem + elems) * element_bytes);
+    constexpr std::size_t kElementBytes = Codec::kElementBytes;
+    Folder(args).fold_all(first_elem * kElementBytes, (first_elem + elems) * kElementBytes);
   }
 
  private:
@@ -114,15 +114,14 @@ class Folder {
   HWY_INLINE void fold_all(std::size_t at, std::size_t end) {
     if (args_.streaming_outputs != 0) {
       const std::size_t head_bytes = align_streams(at, end);
-      if (head_bytes != 0) fold_part(at, head_bytes);
+      if (head_bytes != 0) fold_steps<1>(at, head_bytes);
       at += head_bytes;
     }
-    constexpr std::size_t kLoopBytes = kUnrolled * kStepBytes;
-    for (; end - at >= kLoopBytes; at += kLoopBytes) fold_steps<kUnrolled>(at);
     if constexpr (kUnrolled > 1) {
-      for (; end - at >= kStepBytes; at += kStepBytes) fold_steps<1>(at);
+      constexpr std::size_t kLoopBytes = kUnrolled * kStepBytes;
+      for (; end - at >= kLoopBytes; at += kLoopBytes) fold_steps<kUnrolled>(at, kLoopBytes);
     }
-    if (at != end) fold_part(at, end - at);
+    for (; at < end; at += kStepBytes) fold_steps<1>(at, std::min(kStepBytes, end - at));
   }
 
   // Returns the bytes, less than a step, after which the first streaming output that can be is
@@ -134,7 +133,7 @@ class Folder {
       const auto address = reinterpret_cast<std::uintptr_t>(args_.outputs[output]) + at;
       const std::size_t bytes_to_step = (0 - address) % kStepBytes;
       if (streams_ == 0) head_bytes = bytes_to_step;
-      if (bytes_to_step == head_bytes && head_bytes % type_bytes(args_.type) == 0 &&
+      if (bytes_to_step == head_bytes && head_bytes % Codec::kElementBytes == 0 &&
           head_bytes < end - at) {
         streams_ |= std::uint64_t{1} << output;
       }
@@ -147,19 +146,15 @@ class Folder {
     return kInputs != 0 ? inputs_[k] : static_cast<const std::uint8_t*>(args_.inputs[k]);
   }
 
-  HWY_INLINE std::uint8_t* output(int k) const {
-    return static_cast<std::uint8_t*>(args_.outputs[k]);
-  }
-
-  // kSteps steps at byte `at`. All inputs are read before an output is written: it may be one of
-  // them.
+  // `bytes` from byte `at` on: kSteps steps, or part of one, which goes through a padded copy. All
+  // inputs are read before an output is written: it may be one of them.
   template <int kSteps>
-  HWY_INLINE void fold_steps(std::size_t at) {
+  HWY_INLINE void fold_steps(std::size_t at, std::size_t bytes) {
     Fold total[kSteps * kPlanes];
-    load<kSteps>(input(0) + at, 0, total);
+    load<kSteps>(0, at, bytes, total);
     for (int k = 1; k < num_inputs(); ++k) {
       Fold next[kSteps * kPlanes];
-      load<kSteps>(input(k) + at, k, next);
+      load<kSteps>(k, at, bytes, next);
       for (int i = 0; i < kSteps * kPlanes; ++i) total[i] = Op::combine(total[i], next[i]);
     }
     scale_result<kSteps>(total);
@@ -167,29 +162,26 @@ class Folder {
     for (int step = 0; step < kSteps; ++step) raw[step] = Codec::pack(total + step * kPlanes);
 
     for (int k = 0; k < args_.num_outputs; ++k) {
-      store<kSteps>(raw, output(k) + at, k < 64 && ((streams_ >> k) & 1) != 0);
+      std::uint8_t* p = static_cast<std::uint8_t*>(args_.outputs[k]) + at;
+      if (bytes < kSteps * kStepBytes) {
+        alignas(64) std::uint8_t padded[kStepBytes];
+        store_raw(raw[0], RawTag(), padded);
+        std::memcpy(p, padded, bytes);
+      } else {
+        store<kSteps>(raw, p, k < 64 && ((streams_ >> k) & 1) != 0);
+      }
     }
-  }
-
-  // Fewer bytes than a step, by way of padded copies.
-  void fold_part(std::size_t at, std::size_t bytes) {
-    alignas(64) std::uint8_t padded[kStepBytes] = {};
-    Fold total[kPlanes];
-    std::memcpy(padded, input(0) + at, bytes);
-    load<1>(padded, 0, total);
-    for (int k = 1; k < num_inputs(); ++k) {
-      Fold next[kPlanes];
-      std::memcpy(padded, input(k) + at, bytes);
-      load<1>(padded, k, next);
-      for (int i = 0; i < kPlanes; ++i) total[i] = Op::combine(total[i], next[i]);
-    }
-    scale_result<1>(total);
-    store_raw(Codec::pack(total), RawTag(), padded);
-    for (int k = 0; k < args_.num_outputs; ++k) std::memcpy(output(k) + at, padded, bytes);
   }
 
   template <int kSteps>
-  HWY_INLINE void load(const std::uint8_t* p, int k, Fold* planes) const {
+  HWY_INLINE void load(int k, std::size_t at, std::size_t bytes, Fold* planes) const {
+    const std::uint8_t* p = input(k) + at;
+    alignas(64) std::uint8_t padded[kStepBytes];
+    if (bytes < kSteps * kStepBytes) {
+      std::memset(padded, 0, kStepBytes);
+      std::memcpy(padded, p, bytes);
+      p = padded;
+    }
     for (int step = 0; step < kSteps; ++step) {
       Codec::unpack(load_raw(RawTag(), p + step * kStepBytes), planes + step * kPlanes);
     }

@@ -262,7 +262,7 @@ TEST_P(Operations, SplitByColourAndKey) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Operations, testing::Values(Mode::kThreads, Mode::kProcesses),
-                         [](const auto& info) { return std::string(mode_name(info.param)); });
+                         [](const auto& mode) { return std::string(mode_name(mode.param)); });
 
 // All ranks of a communicator driven by one thread, in a group.
 TEST(OneThread, DrivesAllRanksInAGroup) {

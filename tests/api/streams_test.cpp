@@ -148,7 +148,7 @@ TEST_P(Streams, ErrorsComeOutAtSynchronize) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Streams, testing::Values(Mode::kThreads, Mode::kProcesses),
-                         [](const auto& info) { return std::string(mode_name(info.param)); });
+                         [](const auto& mode) { return std::string(mode_name(mode.param)); });
 
 }  // namespace
 }  // namespace treering::test

@@ -152,7 +152,7 @@ TEST_P(Hang, UnmatchedSendAndReceive) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Hang, testing::Values(Mode::kThreads, Mode::kProcesses),
-                         [](const auto& info) { return std::string(mode_name(info.param)); });
+                         [](const auto& mode) { return std::string(mode_name(mode.param)); });
 
 // H16: a child forked after set-up is unharmed, is refused, and does not disturb its parent.
 TEST(Fork, ChildIsRefusedParentGoesOn) {

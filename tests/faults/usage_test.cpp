@@ -25,7 +25,7 @@ class Usage : public testing::Test {
   }
   void TearDown() override {
     // Whatever was refused before, the communicator still works.
-    EXPECT_EQ(tr_all_reduce(in_, out_, 4, TR_FLOAT32, TR_SUM, comm_, nullptr), TR_SUCCESS);
+    EXPECT_EQ(tr_all_reduce(in_, out_, 8, TR_FLOAT32, TR_SUM, comm_, nullptr), TR_SUCCESS);
     EXPECT_EQ(std::memcmp(in_, out_, sizeof in_), 0);
     EXPECT_EQ(tr_comm_destroy(comm_), TR_SUCCESS);
   }
