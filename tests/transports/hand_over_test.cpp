@@ -145,7 +145,7 @@ TEST(HandOver, AMemoryFileThatCanShrinkIsRefused) {
             "while mapping the memory of rank 1: the memory file is not sealed against shrinking");
 }
 
-TEST(HandOver, AHundredRanksMeetWithFewDescriptors) {
+TEST(HandOver, AHundredRanksMeet) {
   constexpr int kRanks = 100;
   std::vector<Party> parties;
   for (int r = 0; r < kRanks; ++r) parties.push_back(make_party());

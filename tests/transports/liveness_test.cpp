@@ -26,9 +26,10 @@ TransportOptions small_links() {
   return options;
 }
 
-// The first error of check_peers() within two seconds, and how long it took to come.
+// The first error of check_peers(). The end of a process is known at once; the limit is for busy
+// machines.
 Status wait_for_error(Transport& transport) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (std::chrono::steady_clock::now() < limit) {
     if (Status status = transport.check_peers(); !status.ok()) return status;
     std::this_thread::sleep_for(milliseconds(1));
@@ -43,8 +44,9 @@ Result<std::string> process_of(TestRendezvous& rendezvous, int rank) {
 }
 
 TEST(Liveness, AKilledProcessIsNamedThoughItIsAZombie) {
+  SurvivorBarrier survivors(3);
   EXPECT_EQ(run_processes(4,
-                          [](TestRendezvous& rendezvous) -> std::string {
+                          [&](TestRendezvous& rendezvous) -> std::string {
                             auto connected = connect_transport(rendezvous, small_links());
                             TR_MUST_OK(connected.status());
                             TR_MUST_OK(connected.value()->check_peers());
@@ -59,8 +61,7 @@ TEST(Liveness, AKilledProcessIsNamedThoughItIsAZombie) {
                             TR_MUST(!connected.value()->has_ended(rendezvous.rank() == 0 ? 1 : 0));
                             // It is said again, not once only.
                             TR_MUST(connected.value()->check_peers().code() == Code::kRemote);
-                            // The others stay until all have seen it.
-                            std::this_thread::sleep_for(milliseconds(200));
+                            TR_MUST(survivors.wait());  // nobody else ends before all have looked
                             return "";
                           },
                           1, {2}),
@@ -68,19 +69,20 @@ TEST(Liveness, AKilledProcessIsNamedThoughItIsAZombie) {
 }
 
 TEST(Liveness, AllRanksOfAKilledProcessAreNamed) {
+  SurvivorBarrier survivors(3);
   EXPECT_EQ(run_processes(5,
-                          [](TestRendezvous& rendezvous) -> std::string {
+                          [&](TestRendezvous& rendezvous) -> std::string {
                             auto connected = connect_transport(rendezvous, small_links());
                             TR_MUST_OK(connected.status());
                             auto victim = process_of(rendezvous, 3);
                             TR_MUST_OK(victim.status());
                             if (rendezvous.rank() == 3) ::raise(SIGKILL);
                             if (rendezvous.rank() == 2)
-                              std::this_thread::sleep_for(std::chrono::seconds(2));
+                              std::this_thread::sleep_for(std::chrono::seconds(60));
                             TR_MUST_EQ(wait_for_error(*connected.value()).message(),
                                        "rank 2 (process " + victim.value() + "), rank 3 (process " +
                                            victim.value() + ") ended");
-                            std::this_thread::sleep_for(milliseconds(200));
+                            TR_MUST(survivors.wait());
                             return "";
                           },
                           2, {1}),
@@ -169,8 +171,11 @@ TEST(Liveness, TheFirstCauseIsNamedNotItsConsequences) {
                     transport.board(1).state.store(RankState::kFailed, std::memory_order_release);
                     return "";
                   }
-                  std::this_thread::sleep_for(milliseconds(300));  // both are gone by now
-                  TR_MUST(transport.has_ended(1));
+                  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+                  while (!transport.has_ended(1) || !transport.has_ended(2)) {
+                    TR_MUST(std::chrono::steady_clock::now() < limit);
+                    std::this_thread::sleep_for(milliseconds(1));
+                  }
                   TR_MUST_EQ(transport.check_peers().message(), expected);
                   return "";
                 },
@@ -279,7 +284,7 @@ TEST(Liveness, AForkedChildDoesNoHarmAndTakesNone) {
                     connected.value().reset();  // as a destructor at exit would
                     ::_exit(line.empty() || memory[99] != 'x' ? 1 : 0);
                   }
-                  for (std::uint64_t m = 0; m < 1000; ++m) {
+                  for (std::uint64_t m = 0; m < 100; ++m) {
                     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
                     while (!tx_ready(tx, 8, 64)) TR_MUST(std::chrono::steady_clock::now() < limit);
                     tx_post(tx, m);

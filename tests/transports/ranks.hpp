@@ -89,6 +89,28 @@ class TestRendezvous : public Rendezvous {
   std::uint64_t round_ = 0;
 };
 
+// A barrier of some ranks, where the rendezvous cannot be one because a rank is dead. Made before
+// the ranks.
+class SurvivorBarrier {
+ public:
+  explicit SurvivorBarrier(int count) : count_(count), place_(1) {}
+  // False if the others do not come within ten seconds.
+  bool wait() {
+    std::atomic<std::uint64_t>& arrived = place_[0].arrived;
+    arrived.fetch_add(1, std::memory_order_acq_rel);
+    for (int i = 0; i < 10000; ++i) {
+      if (arrived.load(std::memory_order_acquire) >= static_cast<std::uint64_t>(count_))
+        return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+ private:
+  int count_;
+  Places place_;
+};
+
 // What a rank does; returns its first error, "" for none.
 using Body = std::function<std::string(TestRendezvous&)>;
 

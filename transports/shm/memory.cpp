@@ -6,6 +6,7 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <unistd.h>
 #include <utility>
 
 #include "transports/shm/block.hpp"
@@ -69,8 +70,13 @@ Result<void*> mem_alloc(std::size_t bytes) {
   using namespace shm;
   if (bytes == 0) return invalid_argument("an allocation of 0 bytes");
   const std::size_t whole_bytes = round_up(bytes, kPageBytes);
-  if (whole_bytes < bytes || whole_bytes > PTRDIFF_MAX)
-    return invalid_argument("an allocation of " + std::to_string(bytes) + " bytes");
+  // The pages are made resident below, and the kernel would rather kill a process than refuse it
+  // pages that can never be there.
+  const std::size_t machine_bytes = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+                                    static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  if (whole_bytes < bytes || whole_bytes > machine_bytes)
+    return invalid_argument("an allocation of " + std::to_string(bytes) +
+                            " bytes: this machine has " + std::to_string(machine_bytes));
   TR_ASSIGN_OR_RETURN(UniqueFd memory_file, create_memory_file(whole_bytes));
   TR_ASSIGN_OR_RETURN(std::shared_ptr<Segment> segment,
                       Segment::map(memory_file.get(), whole_bytes));
