@@ -2,7 +2,6 @@
 #pragma once
 
 #include <unistd.h>
-
 #include <utility>
 
 namespace treering {
@@ -23,8 +22,8 @@ class UniqueFd {
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
-  // Never retried: after EINTR Linux has closed the descriptor already, and another thread may own its
-  // number.
+  // Never retried: after EINTR Linux has closed the descriptor already, and another thread may own
+  // its number.
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <sched.h>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <vector>
 
@@ -227,6 +228,33 @@ TEST(Shm, ManyCommunicatorsShareTheirWatchOfAProcess) {
                                     before.descriptors + 2);  // one pidfd per other process
                             return rendezvous.barrier();
                           }),
+            "");
+}
+
+// All memory that this process shares is memory files without a name (and the test's own
+// rendezvous), and no descriptor leads into a folder: so a crash leaves nothing behind.
+TEST(Shm, NothingHasAName) {
+  EXPECT_EQ(run_processes(
+                2,
+                [](TestRendezvous& rendezvous) -> std::string {
+                  auto connected = connect_transport(rendezvous, small_links());
+                  TR_MUST_OK(connected.status());
+                  std::size_t segments = 0;
+                  std::ifstream maps("/proc/self/maps");
+                  for (std::string line; std::getline(maps, line);) {
+                    if (line.find(" rw-s ") == line.npos) continue;
+                    const bool is_segment = line.find("/memfd:treering (deleted)") != line.npos;
+                    TR_MUST(is_segment || line.find("/dev/zero (deleted)") != line.npos);
+                    segments += is_segment ? 1 : 0;
+                  }
+                  TR_MUST(segments == 2);
+                  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+                    std::error_code ignored;  // the iterator's own descriptor
+                    const std::string path = std::filesystem::read_symlink(entry, ignored).string();
+                    TR_MUST(!path.starts_with("/dev/shm") && !path.starts_with("/tmp/treering"));
+                  }
+                  return rendezvous.barrier();
+                }),
             "");
 }
 
