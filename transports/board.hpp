@@ -2,8 +2,8 @@
 //
 // Written by its rank only, with relaxed stores on the call path (a few nanoseconds); read by peers
 // on their slow path: to name who died, failed, left or never came, and what each rank was doing.
-// `state` is stored with release, after code and culprit; peers read it with acquire. The transport
-// fills in pid and culprit = -1 when it makes the segment; everything else is the communicator's.
+// `state` is stored with release, after code and cause; peers read it with acquire. The transport
+// fills in pid when it makes the segment; everything else is the communicator's.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ enum class RankState : std::uint32_t {
   kForming = 0,  // the segment exists, init is not complete
   kLive = 1,
   kFinalized = 2,  // destroyed its communicator after all its operations were done
-  kFailed = 3,     // code and culprit say why
+  kFailed = 3,     // code and cause say why
   kAborted = 4,
 };
 
@@ -26,19 +26,18 @@ struct BoardOp {
   std::atomic<std::uint64_t> count;
 };
 inline constexpr int kBoardOps = 16;
+inline constexpr int kCauseBytes = 512;
 
 struct alignas(64) Board {
   std::atomic<RankState> state;
-  std::atomic<std::uint32_t> code;    // treering::Code of the failure
-  std::atomic<std::int32_t> culprit;  // the rank that caused it, -1 unknown
+  std::atomic<std::uint32_t> code;  // treering::Code of the failure
   std::atomic<std::int32_t> pid;
-  std::atomic<std::uint64_t>
-      failed_operation;                  // the operation (number + 1) in which it failed, 0 = none
-  std::atomic<std::uint64_t> issued;     // operations issued
-  std::atomic<std::uint64_t> completed;  // operations completed
+  std::atomic<std::uint64_t> issued;        // operations issued
+  std::atomic<std::uint64_t> completed;     // operations completed
   std::atomic<std::uint64_t> waiting_link;  // LinkId packed by comm/signature.hpp; 0 = not waiting
   std::atomic<std::uint64_t> waiting_number;  // message number awaited there
   BoardOp ops[kBoardOps];
+  char cause[kCauseBytes];  // of the failure, in words; ends in 0; written once, before state
 };
 
 }  // namespace treering

@@ -167,13 +167,8 @@ Status Communicator::on_failure(const Operation& op, const Status& cause) {
     if (!calls.ok()) failure_ = calls;
   }
   board_->code.store(static_cast<std::uint32_t>(failure_.code()), std::memory_order_relaxed);
-  int culprit = -1;
-  for (int r = 0; r < size_ && culprit < 0; ++r) {
-    const RankState state = transport_->board(r).state.load(std::memory_order_acquire);
-    if (r != rank_ && state != RankState::kFinalized && transport_->has_ended(r)) culprit = r;
-  }
-  board_->culprit.store(culprit, std::memory_order_relaxed);
-  board_->failed_operation.store(op.sequence + 1, std::memory_order_relaxed);
+  // A rank that only passes on another's failure passes on the other's words.
+  std::snprintf(board_->cause, kCauseBytes, "%s", failure_.message().c_str());
   board_->state.store(RankState::kFailed,
                       std::memory_order_release);  // pairs with check_peers of others
   failed_.store(true, std::memory_order_release);  // pairs with async_error

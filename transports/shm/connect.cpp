@@ -82,7 +82,6 @@ Result<Own> prepare(const Layout& layout, const TransportOptions& options) {
   // Before anybody else has the segment, so no order is needed.
   Board& board = *reinterpret_cast<Board*>(segment->base());
   board.pid.store(card.pid, std::memory_order_relaxed);
-  board.culprit.store(-1, std::memory_order_relaxed);
   card.segment = segment->key();
   TR_ASSIGN_OR_RETURN(HandOver hand_over, HandOver::open());
   card.doorbell = hand_over.doorbell();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -44,7 +45,7 @@ void Liveness::poll_now() {
 }
 
 RankState Liveness::state_of(int rank) const {
-  // Pairs with the release of the state's writer: code and culprit are there.
+  // Pairs with the release of the state's writer: code and cause are there.
   return boards_[static_cast<std::size_t>(rank)]->state.load(std::memory_order_acquire);
 }
 
@@ -74,10 +75,9 @@ Status Liveness::check() {
     // Written before the state, see state_of.
     auto code = static_cast<Code>(board.code.load(std::memory_order_relaxed));
     if (code == Code::kOk || code > Code::kInternal) code = Code::kRemote;
-    const std::int32_t culprit = board.culprit.load(std::memory_order_relaxed);
-    std::string text = "rank " + std::to_string(r) + " failed";
-    if (culprit >= 0 && culprit != r) text += " because of rank " + std::to_string(culprit);
-    return Status(code, text + " (" + code_name(code) + ")");
+    std::string text = "rank " + std::to_string(r) + " failed: ";
+    text.append(board.cause, ::strnlen(board.cause, kCauseBytes));
+    return Status(code, text);
   }
   return {};
 }
