@@ -1,5 +1,6 @@
 // `treering explain`: the command line.
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -15,6 +16,7 @@ using explain::Request;
 Status write_page(const explain::Report& report, const std::string& path) {
   TR_ASSIGN_OR_RETURN(const std::string page, explain::to_html(report));
   std::ofstream file(path, std::ios::binary);
+  if (!file) return system_error("cannot open '" + path + "' for writing", errno);
   file << page;
   file.close();
   if (!file) return system_error("cannot write '" + path + "'", errno);
@@ -24,15 +26,14 @@ Status write_page(const explain::Report& report, const std::string& path) {
 }
 
 Status run(const Request& request) {
-  if (request.op.empty()) {
-    std::printf("%s\ntreering explain OP --algo A -n N shows the steps of one of them.\n",
-                explain::list_algorithms({}).c_str());
-    return {};
-  }
-  TR_ASSIGN_OR_RETURN(const Collective collective, explain::parse_collective(request.op));
   if (request.algorithm.empty()) {
+    std::optional<Collective> collective;
+    if (!request.op.empty()) {
+      TR_ASSIGN_OR_RETURN(collective, explain::parse_collective(request.op));
+    }
     std::printf("%s\ntreering explain %s --algo A -n N shows the steps of one of them.\n",
-                explain::list_algorithms(collective).c_str(), request.op.c_str());
+                explain::list_algorithms(collective).c_str(),
+                collective ? request.op.c_str() : "OP");
     return {};
   }
   TR_ASSIGN_OR_RETURN(const explain::Report report, explain::make_report(request));

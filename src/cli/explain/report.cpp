@@ -99,8 +99,9 @@ Result<Collective> parse_collective(const std::string& name) {
       return collective;
     }
   }
-  return invalid_argument("there is no operation '" + name +
-                          "'; choose one of: " + collective_names());
+  return invalid_argument(
+      (name.empty() ? "which operation?" : "there is no operation '" + name + "';") +
+      std::string(" choose one of: ") + collective_names());
 }
 
 bool has_root(Collective collective) {

@@ -170,8 +170,9 @@ std::string list(const Report& report, int rank) {
 
 std::string steps_text(const Report& report, std::optional<int> rank) {
   if (rank) return list(report, *rank);
-  if (const std::string text = table(report); !text.empty())
+  if (const std::string text = table(report); !text.empty()) {
     return text + "\n" + how_to_read(report);
+  }
   const int shown = std::min(report.ranks, kMaxLists);
   std::string text;
   for (int r = 0; r < shown; ++r) text += (r > 0 ? "\n" : "") + list(report, r);
@@ -216,10 +217,8 @@ std::string time_text(const Report& report) {
                      " until the last rank is done";
   if (p.hops != p.time) {
     text +=
-        " (a link carries one chunk at a time);\n  the longest chain of messages that wait for "
-        "each "
-        "other's content has " +
-        std::to_string(p.hops);
+        " (a link carries one chunk at a time);\n  the longest chain of messages that wait for ";
+    text += "each other's content has " + std::to_string(p.hops);
   }
   text += ".\n";
   if (report.pipelined) {
@@ -230,10 +229,8 @@ std::string time_text(const Report& report) {
             " if each step waited for whole chunks).\n";
   }
   if (report.proven_slots) {
-    text +=
-        "Proven by the checker: the result is complete, every input is used once, no deadlock "
-        "with " +
-        count(*report.proven_slots, "slot") + " per link.\n";
+    text += "Proven by the checker: the result is complete, every input is used once, ";
+    text += "no deadlock with " + count(*report.proven_slots, "slot") + " per link.\n";
   }
   return text;
 }
@@ -319,24 +316,24 @@ std::string to_text(const Report& report, std::optional<int> rank) {
 }
 
 std::string list_algorithms(std::optional<Collective> collective) {
-  std::size_t name_width = 0, formula_width = 0;
-  const auto wanted = [&](const algos::Algorithm& a) {
-    return a.collective == collective.value_or(a.collective);
-  };
+  std::size_t width = 0;
+  std::map<Collective, std::vector<const algos::Algorithm*>> lists;
   for (const algos::Algorithm& a : algos::all_algorithms()) {
-    if (!wanted(a)) continue;
-    name_width = std::max(name_width, std::string(a.name).size());
-    formula_width = std::max(formula_width, std::string(a.formula).size());
-  }
-  std::map<Collective, std::string> lists;
-  for (const algos::Algorithm& a : algos::all_algorithms()) {
-    if (!wanted(a)) continue;
-    lists[a.collective] += "  " + pad(a.name, name_width) + "  " + pad(a.formula, formula_width) +
-                           "  " + a.source + "\n";
+    if (collective && a.collective != *collective) continue;
+    lists[a.collective].push_back(&a);
+    width = std::max(width, std::string(a.name).size());
   }
   std::string text;
-  for (const auto& [op, lines] : lists) text += std::string(collective_name(op)) + "\n" + lines;
-  return text;
+  for (const auto& [op, list] : lists) {
+    text += std::string(collective_name(op)) + "\n";
+    for (const algos::Algorithm* a : list) {
+      text += "  " + pad(a->name, width) + "  " + a->formula;
+      if (!a->supports(2)) text += " (for a single rank)";
+      text += "\n";
+      if (collective) text += std::string(width + 4, ' ') + "source: " + a->source + "\n";
+    }
+  }
+  return text + "S: bytes of the vector; n: ranks\n";
 }
 
 }  // namespace treering::explain
