@@ -125,7 +125,11 @@ Result<std::vector<Traffic>> traffic(const Program& program) {
   TR_RETURN_IF_ERROR(network.run(1, kUnlimitedSlots, 1, &replay));
   std::vector<Traffic> all;
   for (int link = 0; link < network.links(); ++link) {
-    all.push_back({network.link_id(link), replay.messages_sent(link), replay.chunks_sent(link)});
+    Traffic t{network.link_id(link), static_cast<int>(replay.sent(link).size()), {}};
+    for (const int chunk : replay.sent(link)) {
+      if (chunk != Replay::kPublished) t.chunks.push_back(chunk);
+    }
+    all.push_back(std::move(t));
   }
   return all;
 }

@@ -1,16 +1,15 @@
 // The checker: proves a program by running it, once.
 //
-//   structure   every step is one that can be carried out (Network::build)
-//   meaning     every rank ends with exactly what the collective promises, each input used once;
-//   Last::kYes
-//               stands exactly on the steps that complete a fold; claims (order, uneven chunks) are
-//               true; all ranks of an all-reduce hold the same expression, hence the same bits
-//   races       no unordered access to a buffer chunk, in place included; peers' buffers are used
-//   only
-//               between their owner's call and return; nobody leaves a barrier before all came
-//   progress    no deadlock, no message left over, for k slices a chunk and s slots a link
-//   (algos/network.hpp
-//               says why one run is a proof)
+//   structure  every step is one that can be carried out (Network::build)
+//   meaning    every rank ends with exactly what the collective promises, each input used once;
+//              Last::kYes stands exactly on the steps that complete a fold; the claims (order,
+//              uneven chunks) are true; all ranks of an all-reduce hold the same expression, hence
+//              the same bits
+//   races      no unordered access to a buffer chunk, in place included; peers use a rank's
+//              buffers only between its call and its return; nobody leaves a barrier before all
+//              came
+//   progress   no deadlock, no message left over, for k slices a chunk and s slots a link; see
+//              algos/network.hpp for why one run is a proof
 //
 // Errors are Code::kInvalidArgument and say which step is wrong and why. Bytes and messages per
 // link are counted, not judged: compare traffic() with the formula that the algorithm promises.

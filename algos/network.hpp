@@ -5,36 +5,33 @@
 // it then takes and posts one message per link. A cast's slot is free again when every other rank
 // has taken the message. The steps of a round follow those of the round before.
 //
-// Why one run proves the absence of deadlock for all timings, all executors and any number of
-// rounds:
+// Why one run proves the absence of deadlock for all timings, executors and numbers of rounds:
 //
-// 1. The network is a bounded Kahn network. A link has one writing lane and one reading lane per
-// reader, so
-//    nobody but the lane itself can take away a message or a free slot that it waits for: a slice
-//    that can run stays able to run until it does, and running one slice never disables another.
-//    Hence all maximal runs execute the same slices and move the same messages. If one maximal run
-//    ends with every lane at its end, all do.
-// 2. Any number of rounds: one round ends with all links empty (checked), as it began. So the run
-// that lets
-//    all lanes finish a round before the next begins exists and completes, and with 1. so do all
-//    others.
-// 3. Fewer messages are no harder: a chunk that is empty, or has fewer than k slices in some call,
-// drops its
-//    slices at both ends of every link. The complete run without them is a run of the smaller
-//    network, as no link holds more messages than before.
-// 4. The executor may let round j+1 of a lane overtake round j, as long as on every link the
-// messages keep
-//    their order: the younger runs a step only when the older has passed its last step on that
-//    step's links, and at most a fixed number of rounds are begun. Let w be the complete run in
-//    strict order. Suppose the relaxed executor stands still with slices left, and let t be the
-//    first of w that it has not run. All that w runs before t it has run. On t's links it has moved
-//    just what w has moved before t: what precedes t there also precedes it in w, and what follows
-//    t waits for t by the rule. Readers have taken at least what they have taken in w. So t's
-//    messages are there, its slots are free, the rule admits it (older rounds precede it in w), and
-//    its round is begun: t can run, a contradiction.
+// (1) Timing. This is a bounded Kahn network: a link has one writing lane, and one reading lane on
+// each rank that reads it. So nobody but the lane itself can take away a message or a free slot
+// that it waits for: a slice that can run stays able to run until it does. Hence all maximal runs
+// execute the same slices and move the same messages, and if one of them ends with every lane at
+// its end, all do.
 //
-// A peek looks at a message without taking it. It belongs to the lane that takes the message, so 1.
-// holds.
+// (2) Rounds. One round ends with all links empty (checked), as it began. So the run that lets all
+// lanes finish a round before the next begins completes, and by (1) so do all others.
+//
+// (3) Fewer messages. A chunk that is empty, or has fewer than k slices in some call, drops its
+// slices at both ends of every link. The complete run without them is a run of the smaller network,
+// for no link holds more messages than before.
+//
+// (4) Overtaking. The executor lets round j+1 of a lane overtake round j (and operation j+1
+// operation j) as long as every link keeps its order: the younger runs a step only when the older
+// has passed its last step on that step's links. It begins a fixed number of rounds at a time. Let
+// w be the complete run of one round after the other. Suppose the executor stands still with slices
+// left, and let t be the first slice of w that it has not run. Everything before t in w it has run.
+// On the links that t writes it has posted just what w posts before t, for what follows t there
+// waits for t by the rule; and their readers have taken at least what they take in w before t. So
+// t's messages are there, its slots are free, the rule admits it and its round is begun, since all
+// older rounds of the lane come before t in w: t can run, a contradiction.
+//
+// A peek looks at a message without taking it. It is done by the lane that takes the message, so
+// (1) holds.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +50,7 @@ inline constexpr int kUnlimitedSlots = std::numeric_limits<int>::max();
 
 class Network {
  public:
-  // A link operand of a slice that runs: which link, and the number of the
-  // message on it.
+  // A link operand of a slice that runs: which link, and the number of the message on it.
   struct Message {
     std::int32_t link = -1;  // 0..links()-1; -1: the operand is no link
     std::int32_t number = 0;

@@ -20,10 +20,20 @@ int ranks_folded(const Program& program, int rank) {
 Status Replay::on_step(const Network::Event& event) {
   const Verb verb = event.step->verb;
   if (verb == Verb::kPublish) {
-    for (const Network::Message& m : event.out_messages) links_[m.link].values.push_back(kNoExpr);
+    for (const Network::Message& m : event.out_messages) {
+      links_[m.link].values.push_back(kNoExpr);
+      links_[m.link].chunks.push_back(kPublished);
+    }
     return {};
   }
-  if (verb == Verb::kAwait) return {};
+  if (verb == Verb::kAwait) {
+    for (const Network::Message& m : event.in_messages) {
+      if (links_[m.link].chunks[m.number] != kPublished) {
+        return invalid_argument("the message is not a publish");
+      }
+    }
+    return {};
+  }
 
   std::vector<Expr> values;
   for (int i = 0; i < event.step->inputs; ++i) {
@@ -83,7 +93,7 @@ Result<Expr> Replay::read(const Network::Event& event, int input) {
 // must be where the sender's part ends its way, or all parts be equal.
 Status Replay::receivable(const Operand& o, const Network::Message& m) const {
   const LinkLog& log = links_[m.link];
-  if (log.chunks.size() != log.values.size()) return invalid_argument("the message is a publish");
+  if (log.chunks[m.number] == kPublished) return invalid_argument("the message is a publish");
   if (program_.collective != Collective::kAllToAll) {
     const int sent = log.chunks[m.number];
     if (sent == o.chunk) return {};

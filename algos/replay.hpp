@@ -26,13 +26,13 @@ class Replay : public Network::Observer {
   // What rank's receive buffer holds now.
   Expr out(int rank, int chunk) const { return out_[cell(rank, chunk)]; }
   const Expressions& expressions() const { return expressions_; }
-  // The chunks of the messages sent on a link so far; a publish is no chunk.
-  const std::vector<int>& chunks_sent(int link) const { return links_[link].chunks; }
-  int messages_sent(int link) const { return static_cast<int>(links_[link].values.size()); }
+  // The chunks of the messages sent on a link so far, kPublished for a publish.
+  static constexpr int kPublished = -1;
+  const std::vector<int>& sent(int link) const { return links_[link].chunks; }
 
  private:
-  struct LinkLog {
-    std::vector<Expr> values;  // by message number
+  struct LinkLog {  // by message number
+    std::vector<Expr> values;
     std::vector<int> chunks;
   };
   std::size_t cell(int rank, int chunk) const {

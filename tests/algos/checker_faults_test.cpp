@@ -304,6 +304,27 @@ TEST(Faults, WindowLeftBeforeThePeerHasRead) {
                "may end before");
 }
 
+TEST(Faults, PublishTakenForAChunk) {
+  expect_fault(written(Collective::kAllGather, 2, 2,
+                       [](TracePrims& p) {
+                         if (p.rank() == 0) {
+                           p.publish();
+                         } else {
+                           p.recv(p.from_cast(0), 0);
+                         }
+                       }),
+               "the message is a publish");
+  expect_fault(written(Collective::kAllGather, 2, 2,
+                       [](TracePrims& p) {
+                         if (p.rank() == 0) {
+                           p.send(0, p.to_all());
+                         } else {
+                           p.await_all();
+                         }
+                       }),
+               "the message is not a publish");
+}
+
 // Only one rank tells the others; they must not be believed to have told it.
 TEST(Faults, BarrierLeftTooEarly) {
   expect_fault(written(Collective::kBarrier, 4, 1,
