@@ -15,11 +15,11 @@
 namespace treering::perf {
 
 // How a worker finds its driver (environment variables).
-inline constexpr const char* kSocketVariable = "TR_PERF_SOCKET";  // name of the abstract socket
-inline constexpr const char* kTeamVariable = "TR_PERF_TEAM";      // index of its team, from 0
-inline constexpr const char* kDirVariable = "TR_PERF_DIR";  // private directory, for a rendezvous
+inline constexpr const char* kSocketVariable = "TREERING_PERF_SOCKET";  // name of the abstract socket
+inline constexpr const char* kTeamVariable = "TREERING_PERF_TEAM";      // index of its team, from 0
+inline constexpr const char* kDirVariable = "TREERING_PERF_DIR";  // private directory, for a rendezvous
 inline constexpr const char* kTimeoutVariable =
-    "TR_PERF_TIMEOUT";  // seconds for start-up and a command
+    "TREERING_PERF_TIMEOUT";  // seconds for start-up and a command
 
 inline constexpr std::uint64_t kWireMagic = 0x7472'7065'7266'0001;  // "trperf", version 1
 inline constexpr std::size_t kNameBytes = 48;

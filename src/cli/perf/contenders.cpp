@@ -34,7 +34,7 @@ bool is_in_path(const std::string& name) {
 std::optional<std::string> find_worker(const std::string& name, std::string* looked_in) {
   const fs::path here = fs::path(self_path()).parent_path();
   std::vector<fs::path> dirs = {here, here / "../../peers", here / "../libexec/treering"};
-  if (const char* dir = std::getenv("TR_PEER_DIR")) dirs.insert(dirs.begin(), dir);
+  if (const char* dir = std::getenv("TREERING_PEER_DIR")) dirs.insert(dirs.begin(), dir);
   for (const fs::path& dir : dirs) {
     const fs::path normal = dir.lexically_normal();
     if (is_executable(normal / name)) return (normal / name).string();
@@ -55,7 +55,7 @@ Failure need_worker(const std::string& peer, const std::string& package, std::st
   const auto found = find_worker("treering-peer-" + peer, &looked_in);
   if (!found) {
     return peer + ": treering-peer-" + peer + " not found in " + looked_in + ": apt install " +
-           package + " and build with -D" + peer + "=enabled, or set TR_PEER_DIR";
+           package + " and build with -D" + peer + "=enabled, or set TREERING_PEER_DIR";
   }
   *path = *found;
   return std::nullopt;

@@ -1,4 +1,5 @@
-#include "cli/perf/perf_command.hpp"
+// `treering perf`. Exit status: 0 fine, 1 wrong results, 2 bad usage, 3 a size is below --min-ratio, 4 a
+// library could not be started or run, 128 + n ended by signal n.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -6,6 +7,7 @@
 #include <iterator>
 #include <memory>
 
+#include "cli/commands.hpp"
 #include "cli/perf/bench.hpp"
 #include "cli/perf/contenders.hpp"
 #include "cli/perf/options.hpp"
