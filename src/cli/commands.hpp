@@ -1,0 +1,20 @@
+// The subcommands of `treering`, one function each. A callback ends the program with another exit
+// status than 0 by throwing CLI::RuntimeError, CLI11's way; usage errors end with 2.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace treering {
+
+// from_dashes: the command line from the first "--" on, which CLI11 would keep from a subcommand.
+void add_run_command(CLI::App& app, const std::vector<std::string>& from_dashes);  // run.cpp
+void add_env_command(CLI::App& app);                                               // env.cpp
+void add_explain_command(CLI::App& app);  // explain/command.cpp
+void add_perf_command(CLI::App& app);     // perf/perf_command.cpp; only where perf is built
+
+}  // namespace treering
