@@ -35,7 +35,7 @@ tr::Result<Dataset> load_fashion(const std::string& folder);
 // `rows` rows of bell-shaped noise (mean 0, variance 1), no labels, no test.
 Dataset make_noise(int rows, int features, std::uint64_t seed);
 
-// The order in which epoch `epoch` visits the rows: the same on every rank.
+// The rows 0..rows-1 in an order that depends on nothing but the arguments: the same on every rank.
 std::vector<std::uint32_t> permutation(int rows, std::uint64_t seed, std::uint64_t stream);
 
 // Rank r of n takes rows [first, last) of a batch of `rows`: contiguous, sizes differ by at most
@@ -46,7 +46,7 @@ struct Range {
 };
 Range share(int rows, int rank, int size);
 
-// The rows order[range] of `from`, packed one after another.
+// to = the rows of `from` that `order` names, one after another.
 void gather_rows(const Table& from, std::span<const std::uint32_t> order, Table& to);
 
 }  // namespace train

@@ -1,9 +1,11 @@
 // A multi-layer perceptron with its forward and backward pass written out: no automatic
 // differentiation, so that the places where gradients become ready are in plain sight.
 //
-//   z_l = x_l W_l + b_l      x_{l+1} = act(z_l)            rows are samples, everything row-major
-//   dz_l = dx_{l+1} * act'(z_l)    dW_l = x_l^T dz_l    db_l = column sums of dz_l    dx_l = dz_l
-//   W_l^T
+//   forward    z_l = x_l W_l + b_l         x_{l+1} = act(z_l)
+//   backward   dz_l = dx_{l+1} * act'(z_l)
+//              dW_l = x_l^T dz_l           db_l = column sums of dz_l        dx_l = dz_l W_l^T
+//
+// Rows are samples; matrices are row-major.
 //
 // All parameters of a net lie in one vector, the last layer first: the order in which the backward
 // pass finishes them, so that a bucket of gradients is a slice of it.

@@ -102,13 +102,14 @@ class Trainer {
     const std::uint64_t n = comm_.size(), bytes = sizeof(float) * net().parameters();
     return 2 * (n - 1) * bytes / n;
   }
+  // The global D: gradients are those of (sum of the losses) / D.
   double normalizer(int rows) const {
     return net().loss == Loss::kMeanSquare ? static_cast<double>(rows) * net().outputs() : rows;
   }
 
   void announce();
   void step(std::span<const std::uint32_t> order);
-  void verify(std::span<const std::uint32_t> order, double normalizer);
+  void verify(std::span<const std::uint32_t> order, double divisor);
   void check_sync();
   void log(const char* unit, int number, int total, bool with_test);
   std::optional<double> test_accuracy();
@@ -157,11 +158,11 @@ void Trainer::announce() {
 void Trainer::step(std::span<const std::uint32_t> order) {
   const int rows = static_cast<int>(order.size());
   const Range range = share(rows, comm_.rank(), comm_.size());
-  const double D = normalizer(rows);
+  const double divisor = normalizer(rows);
   Stopwatch watch;
   gather_rows(task_.data.train, order.subspan(range.first, range.count()), mine_);
   mlp_.forward(parameters_, mine_.x, range.count());
-  const Score score = mlp_.score(mine_.y, D);
+  const Score score = mlp_.score(mine_.y, divisor);
   mlp_.backward(parameters_, mine_.x, reducer_.gradients(),
                 [&](int layer) { reducer_.layer_done(layer); });
   compute_seconds_ += watch.lap();
@@ -174,18 +175,18 @@ void Trainer::step(std::span<const std::uint32_t> order) {
   score_.loss_sum += score.loss_sum;
   score_.correct += score.correct;
   rows_ += rows;
-  denominator_ += D;
-  if (options_.verify) verify(order, D);
+  denominator_ += divisor;
+  if (options_.verify) verify(order, divisor);
   if (options_.check_sync > 0 && steps_ % options_.check_sync == 0) check_sync();
 }
 
 // All ranks learn the verdict, so that all end alike.
-void Trainer::verify(std::span<const std::uint32_t> order, double D) {
+void Trainer::verify(std::span<const std::uint32_t> order, double divisor) {
   std::array<std::int32_t, 1> holds{1};
   if (replay_) {
     Table batch;
     gather_rows(task_.data.train, order, batch);
-    if (auto s = replay_->step(batch, D, reducer_.gradients(), parameters_); !s) {
+    if (auto s = replay_->step(batch, divisor, reducer_.gradients(), parameters_); !s) {
       std::fprintf(stderr, "NOT equal to serial: %s\n", s.error().message.c_str());
       holds[0] = 0;
     }

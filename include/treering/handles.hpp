@@ -2,7 +2,7 @@
 // copied.
 //
 // A destructor releases what is left and has nobody to tell an error to; destroy() does the same
-// and answers. A moved-from object owns nothing; calls on it answer TR_INVALID_USAGE or do nothing.
+// and answers. A moved-from object owns nothing; calls on it answer an error or do nothing.
 #pragma once
 
 #include <cstddef>

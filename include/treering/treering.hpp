@@ -39,7 +39,7 @@ struct Parts {
 };
 
 // Memory of a HostBuffer that every rank of a communicator can reach. Destroy it before the
-// communicator and before the memory; destroying waits for nobody.
+// communicator and before the memory; destroying waits for this rank's operations only.
 class Window {
  public:
   Window() = default;
@@ -114,7 +114,7 @@ class Communicator {
     if (const auto code = tr_comm_split(get(), color, key, &raw)) return Error::last(code);
     return adopt(raw);
   }
-  // Empty, as one that was moved from: rank 0 of 1, and every call answers TR_INVALID_USAGE.
+  // Empty, as one that was moved from: rank 0 of 1, and every call answers TR_INVALID_ARGUMENT.
   Communicator() = default;
   explicit operator bool() const noexcept { return get() != nullptr; }
 

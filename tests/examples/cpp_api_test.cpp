@@ -248,7 +248,7 @@ TEST(CppApi, MovedFromAndDestroyed) {
   Ints x{1};
   const tr::Status s = first.all_reduce(x, tr::kSum);
   ASSERT_FALSE(s.ok());
-  EXPECT_EQ(s.error().code, TR_INVALID_USAGE);
+  EXPECT_EQ(s.error().code, TR_INVALID_ARGUMENT);
   EXPECT_OK(second.all_reduce(x, tr::kSum));
   EXPECT_TRUE(second.explain().ok());
   EXPECT_OK(second.finalize());
