@@ -12,8 +12,8 @@
 namespace treering {
 namespace {
 
-constexpr std::size_t kDefaultLinkBytes = 256 << 10;
-constexpr std::size_t kDefaultCastBytes = 512 << 10;
+constexpr std::size_t kDefaultLinkBytes = 128 << 10;
+constexpr std::size_t kDefaultCastBytes = 256 << 10;
 constexpr std::size_t kSendRecvBytes = 128 << 10;
 constexpr std::size_t kSendRecvSlice = 32 << 10;
 
@@ -183,7 +183,14 @@ Status Communicator::prepare(Request& r, Operation& op) {
       r.call.in_part = r.call.out_part =
           Partition::cut(r.call.count, choice.algorithm->chunks(size_), kSlotAlign / elem_bytes);
     }
-    if (choice.algorithm->windows) TR_RETURN_IF_ERROR(find_windows(r));
+    if (choice.algorithm->windows) {
+      TR_RETURN_IF_ERROR(find_windows(r));
+    } else if (fifo_slots(transport_->link_data_bytes(LinkId::Kind::kPair), choice.slice_bytes) <
+               choice.slices_per_round + 1) {
+      // The checker's smallest number of slots for any algorithm (tests/algos).
+      return internal_error("a link has too few slots for " +
+                            std::to_string(choice.slices_per_round) + " slices a round");
+    }
   }
   const std::uint64_t kind = pack(kind_of(r.call, r.uneven));
   const bool windows = plan->algorithm() != nullptr && plan->algorithm()->windows;
@@ -208,6 +215,7 @@ Status Communicator::prepare_scratch(Request& r) {
   if (!scratch_reusable_ || shape != scratch_shape_) {
     TR_RETURN_IF_ERROR(prepare(r, scratch_));
     scratch_shape_ = shape;
+    scratch_may_stream_ = scratch_.may_stream_slots() && !r.uneven && shape.count > 0;
     // v-variants have more to a shape than fits here, and windows are found by address.
     scratch_reusable_ =
         !r.uneven && local_windows_.empty() && r.call.collective != Collective::kSendRecv;
@@ -221,6 +229,17 @@ Status Communicator::prepare_scratch(Request& r) {
   scratch_.rewind(call_signature(shape.kind, shape.count, sequence_));
   post_call(shape.kind, shape.count);
   return {};
+}
+
+Status Communicator::run_scratch() {
+  if (!scratch_may_stream_) return engine_->run_now(scratch_);
+  const Collective collective = scratch_.call.collective;
+  const std::uint64_t bytes = scratch_.call.count * type_bytes(scratch_.call.type);
+  scratch_.set_stream_slots(stream_trial_.begin(collective, bytes));
+  const auto start = std::chrono::steady_clock::now();
+  const Status status = engine_->run_now(scratch_);
+  stream_trial_.report(collective, bytes, std::chrono::steady_clock::now() - start);
+  return status;
 }
 
 // Puts the call on the board and counts it. Readers compare an entry's sequence before and after
@@ -258,7 +277,7 @@ Status Communicator::launch(Request& request, Stream* stream) {
   if (stream == nullptr && engine_->idle()) {
     if (failed_.load(std::memory_order_relaxed)) return async_error();
     TR_RETURN_IF_ERROR(prepare_scratch(request));
-    return engine_->run_now(scratch_);
+    return run_scratch();
   }
   TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket, enqueue(request, stream));
   return stream == nullptr ? engine_->wait(*ticket) : Status{};
@@ -271,6 +290,10 @@ Result<std::shared_ptr<Ticket>> Communicator::enqueue(Request& request, Stream* 
   const Footprint footprint{request.call.in, request.in_bytes, request.call.out, request.out_bytes,
                             request.call.collective == Collective::kBarrier};
   TR_RETURN_IF_ERROR(prepare(request, ticket->op));
+  if (ticket->op.may_stream_slots() && !request.uneven) {
+    ticket->op.set_stream_slots(
+        stream_trial_.current(ticket->op.call.collective, request.choice_bytes));
+  }
   if (stream != nullptr) stream->add(ticket, footprint);
   engine_->enqueue(ticket, stream != nullptr);
   return ticket;

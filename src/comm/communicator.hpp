@@ -24,6 +24,7 @@
 #include "engine/plan.hpp"
 #include "transports/transport.hpp"
 #include "tuner/choice.hpp"
+#include "tuner/stream_trial.hpp"
 
 namespace treering {
 
@@ -96,6 +97,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   Status prepare(Request& request, Operation& op);
   // prepare for scratch_, at less cost when the call has the same shape as the last one.
   Status prepare_scratch(Request& request);
+  Status run_scratch();
   void post_call(std::uint64_t kind, std::uint64_t count);
   Status find_windows(Request& request) const;
   bool in_windows(const Request& request) const;
@@ -130,6 +132,8 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
     bool operator==(const Shape&) const = default;
   };
   Shape scratch_shape_;
+  bool scratch_may_stream_ = false;  // long enough for StreamTrial
+  StreamTrial stream_trial_;
   bool scratch_reusable_ = false;
   Board* board_ = nullptr;  // this rank's
   std::string forced_[kNumCollectives];

@@ -75,6 +75,9 @@ class Operation {
              const std::vector<WindowMap>* windows);
   // Runs the same call again: same plan, geometry and partitions. The caller has set new buffers.
   void rewind(std::uint64_t signature);
+  // Overrides the geometry's; before the run.
+  void set_stream_slots(bool stream) { geometry_.stream_slots = stream; }
+  bool may_stream_slots() const { return geometry_.stream_slots; }
   const Plan& plan() const { return *plan_; }
   std::vector<std::uint64_t>& first_messages() { return first_message_; }
   // How many messages this operation posts or receives on plan link `link`.

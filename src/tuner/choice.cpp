@@ -22,8 +22,8 @@ constexpr int kAnySize = 1 << 30;
 
 constexpr Rule kAllReduce[] = {
     {kAny, kAnySize, "window", "all buffers are registered: no copies through slots"},
-    {64 << 10, 8, "one_shot", "small: one step of latency, everyone folds everything"},
-    {16 << 10, 32, "one_shot", "small: one step of latency, everyone folds everything"},
+    {16 << 10, 8, "one_shot", "small: one step of latency, everyone folds everything"},
+    {4 << 10, 32, "one_shot", "small: one step of latency, everyone folds everything"},
     {kAny, 64, "two_shot", "large: each rank folds its part once and shows it to all"},
     {64 << 10, kAnySize, "recursive_doubling", "small, many ranks: log2 n steps"},
     {kAny, kAnySize, "ring", "large, many ranks: two neighbours each, fewest links"},
@@ -121,11 +121,8 @@ const char* objection(const Algorithm& algorithm, const ChoiceInput& in) {
 std::size_t slice_bytes_for(std::uint64_t message_bytes, const ChoiceInput& in) {
   const std::size_t most = std::min(in.link_bytes, in.cast_bytes) / 2 / 64 * 64;
   if (in.forced_slice_bytes != 0) return std::min(in.forced_slice_bytes, most);
-  if (in.uneven) return std::min<std::size_t>(64 << 10, most);
-  for (const std::size_t slot : {std::size_t{8} << 10, std::size_t{64} << 10}) {
-    if (message_bytes <= slot) return std::min(slot, most);
-  }
-  return std::min<std::size_t>(128 << 10, most);
+  const std::size_t slot = !in.uneven && message_bytes <= 8 << 10 ? 8 << 10 : 64 << 10;
+  return std::min(slot, most);
 }
 
 Choice finish(const Algorithm& algorithm, const char* why, const ChoiceInput& in) {
@@ -140,7 +137,10 @@ Choice finish(const Algorithm& algorithm, const char* why, const ChoiceInput& in
   c.slice_bytes = algorithm.windows ? std::size_t{1} << 62
                                     : slice_bytes_for((in.bytes + chunks - 1) / chunks, in);
   c.stream_slots = in.uneven || in.bytes >= 8 << 10;
-  c.stream_out = !in.uneven && in.bytes >= std::uint64_t{16} << 20;
+  // Only when the ranks' buffers together are past what caches hold does the receive buffer gain by
+  // it.
+  c.stream_out = !in.uneven && in.bytes * static_cast<std::uint64_t>(in.size) >= std::uint64_t{32}
+                                                                                     << 20;
   return c;
 }
 

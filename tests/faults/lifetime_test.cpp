@@ -100,8 +100,8 @@ long resident_shared_kib() {
 // README, "Memory": what a communicator has made resident once all-reduces of all sizes have run. A
 // rank maps its own segment and its peers', so it sees each link of its own twice over: as writer
 // and as reader.
-constexpr long kPairLinkKib = 256 + 8;
-constexpr long kCastLinkKib = 512 + 8;
+constexpr long kPairLinkKib = 128 + 8;
+constexpr long kCastLinkKib = 256 + 8;
 
 TEST(Lifetime, MemoryPerPair) {
   for (const int n : {2, 4}) {
