@@ -50,24 +50,29 @@ std::string Communicator::describe(const Operation& op) const {
 }
 
 // Different calls on different ranks: said as soon as somebody waits for long, with everybody's
-// call.
+// call. The oldest difference still on the boards is the cause: a rank that only sends, such as the
+// wrong root of a broadcast, is through before anybody can notice.
 Status Communicator::check_same_call(const Operation& op) {
   if (op.call.collective == Collective::kSendRecv) return {};
-  const std::optional<Posted> mine = posted(transport_->board(rank_), op.sequence);
-  if (!mine) return {};
-  bool differs = false;
-  std::string text =
-      "ranks called different operations as operation " + std::to_string(op.sequence) + ":";
-  for (int r = 0; r < size_; ++r) {
-    const std::optional<Posted> theirs = posted(transport_->board(r), op.sequence);
-    if (!theirs) continue;
-    differs |= !same_call(*mine, *theirs);
-    text += " rank " + std::to_string(r) + ": " +
-            to_string(unpack(theirs->kind), theirs->count, size_) + ";";
+  const std::uint64_t oldest = op.sequence < kBoardOps ? 0 : op.sequence - kBoardOps + 1;
+  for (std::uint64_t sequence = oldest; sequence <= op.sequence; ++sequence) {
+    const std::optional<Posted> mine = posted(*board_, sequence);
+    if (!mine) continue;
+    bool differs = false;
+    std::string text =
+        "ranks called different operations as operation " + std::to_string(sequence) + ":";
+    for (int r = 0; r < size_; ++r) {
+      const std::optional<Posted> theirs = posted(transport_->board(r), sequence);
+      if (!theirs) continue;
+      differs |= !same_call(*mine, *theirs);
+      text += " rank " + std::to_string(r) + ": " +
+              to_string(unpack(theirs->kind), theirs->count, size_) + ";";
+    }
+    if (!differs) continue;
+    text.pop_back();
+    return Status(Code::kMismatch, text);
   }
-  if (!differs) return {};
-  text.pop_back();
-  return Status(Code::kMismatch, text);
+  return {};
 }
 
 // Dead, failed or aborted peers, and peers that left while this rank still waits for them.
