@@ -29,7 +29,7 @@ inline Status buffer(const char* name, const void* ptr, std::uint64_t bytes, Typ
   if (bytes == 0) return {};
   if (ptr == nullptr)
     return invalid_argument(std::string(name) + " is NULL, but the count is not zero");
-  if (reinterpret_cast<std::uintptr_t>(ptr) % type_bytes(type) != 0) {
+  if ((reinterpret_cast<std::uintptr_t>(ptr) & (type_bytes(type) - 1)) != 0) {  // powers of two
     return invalid_argument(std::string(name) + " is not aligned to its element type (" +
                             type_name(type) + ", " + std::to_string(type_bytes(type)) + " bytes)");
   }

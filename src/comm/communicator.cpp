@@ -221,14 +221,23 @@ Status Communicator::prepare_scratch(Request& r) {
         !r.uneven && local_windows_.empty() && r.call.collective != Collective::kSendRecv;
     return {};
   }
-  scratch_.call.in = r.call.in;
-  scratch_.call.out = r.call.out;
   scratch_.call.factor = r.call.factor;
   if (r.call.user != scratch_.call.user) scratch_.call.user = std::move(r.call.user);
-  scratch_.sequence = sequence_;
-  scratch_.rewind(call_signature(shape.kind, shape.count, sequence_));
-  post_call(shape.kind, shape.count);
+  rewind_scratch(r.call.in, r.call.out);
   return {};
+}
+
+void Communicator::rewind_scratch(const std::byte* in, std::byte* out) {
+  scratch_.call.in = in;
+  scratch_.call.out = out;
+  scratch_.sequence = sequence_;
+  scratch_.rewind(call_signature(scratch_shape_.kind, scratch_shape_.count, sequence_));
+  post_call(scratch_shape_.kind, scratch_shape_.count);
+}
+
+Status Communicator::run_again(const void* in, void* out) {
+  rewind_scratch(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
+  return run_scratch();
 }
 
 Status Communicator::run_scratch() {

@@ -58,6 +58,19 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
     Communicator* comm_ = nullptr;
   };
 
+  // Is this blocking call the last one again, with other buffers? Then run_again is all it needs:
+  // small calls are mostly made of decisions.
+  bool repeats(Collective collective, Type type, const OpSpec& op, std::int32_t root,
+               std::uint64_t count, bool in_place) const {
+    const Call& last = scratch_.call;
+    return scratch_reusable_ && last.count == count && last.collective == collective &&
+           last.type == type && last.op == op.op && last.root == root &&
+           scratch_shape_.in_place == in_place && (last.divisor > 1) == op.average &&
+           op.op != RedOp::kUser && !op.scaled && !last.scaled &&
+           !failed_.load(std::memory_order_relaxed) && engine_->idle();
+  }
+  Status run_again(const void* in, void* out);
+
   // Runs a request: to its end when stream is nullptr, else enqueues it. Holds the guard.
   Status launch(Request& request, Stream* stream);
   // Enqueues without waiting; for groups. The caller drives engine() until the ticket is done.
@@ -97,6 +110,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   Status prepare(Request& request, Operation& op);
   // prepare for scratch_, at less cost when the call has the same shape as the last one.
   Status prepare_scratch(Request& request);
+  void rewind_scratch(const std::byte* in, std::byte* out);
   Status run_scratch();
   void post_call(std::uint64_t kind, std::uint64_t count);
   Status find_windows(Request& request) const;
