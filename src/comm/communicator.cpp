@@ -35,7 +35,7 @@ int usable_cpus() {
 // than cores.
 int spin_for(int size, const Config& config) {
   if (config.spin >= 0) return static_cast<int>(config.spin);
-  return size > usable_cpus() ? 20 : 2000;
+  return size > usable_cpus() ? 0 : 2000;
 }
 
 // The settings that all ranks must share, in words, so that a difference can be shown.

@@ -1,16 +1,16 @@
-// Backoff: how a wait spends its time. Short spin, then yield on every failed poll, then sleep in growing
-// naps: a wait that goes on for long burns no core, and one that ends soon costs no system call.
+// Backoff: how a wait spends its time. Short spin, then yield on every failed poll, then sleep in
+// growing naps: a wait that goes on for long burns no core, and one that ends soon costs no system
+// call.
 //
-// The caller polls; between polls it calls pause(). The clock is first read when spinning has ended, so a
-// quick wait never pays for it. Threads: one.
+// The caller polls; between polls it calls pause(). The clock is first read when spinning has
+// ended, so a quick wait never pays for it. Threads: one.
 #pragma once
-
-#include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <sched.h>
+#include <time.h>
 
 namespace treering {
 
@@ -31,15 +31,20 @@ class Backoff {
   // Something moved: start afresh.
   void reset() {
     polls_ = 0;
-    slow_ = false;
+    slow_ = napping_ = false;
   }
 
-  // One failed poll. Returns true when the wait is slow enough to look at deadlines and peers: about every
-  // 2 ms at most, never while spinning.
+  // One failed poll. Returns true when the wait is slow enough to look at deadlines and peers:
+  // about every 2 ms at most, never while spinning.
   bool pause() {
     if (polls_ < spin_) {
       ++polls_;
       cpu_relax();
+      return false;
+    }
+    // The clock costs a good part of what a yield does: look at it every few yields only.
+    if (slow_ && !napping_ && ++yields_ % kYieldsPerLook != 0) {
+      sched_yield();
       return false;
     }
     const Clock::time_point now = Clock::now();
@@ -47,10 +52,11 @@ class Backoff {
       slow_ = true;
       since_ = last_check_ = now;
     }
-    if (now - since_ < kYieldFor) {
-      sched_yield();
-    } else {
+    napping_ = now - since_ >= kYieldFor;
+    if (napping_) {
       nap(now);
+    } else {
+      sched_yield();
     }
     if (now - last_check_ < kCheckEvery) return false;
     last_check_ = now;
@@ -62,6 +68,7 @@ class Backoff {
 
  private:
   static constexpr auto kYieldFor = std::chrono::milliseconds(4);
+  static constexpr unsigned kYieldsPerLook = 8;
   static constexpr auto kCheckEvery = std::chrono::milliseconds(2);
 
   void nap(Clock::time_point now) {
@@ -73,7 +80,9 @@ class Backoff {
 
   int spin_;
   int polls_ = 0;
-  bool slow_ = false;
+  bool slow_ = false;     // spinning has ended: since_ and last_check_ are set
+  bool napping_ = false;  // yielding has ended too
+  unsigned yields_ = 0;
   Clock::time_point since_;
   Clock::time_point last_check_;
 };
