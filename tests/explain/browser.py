@@ -14,7 +14,7 @@ import tempfile
 import time
 
 PROGRAMS = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable')
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 class BrowserError(Exception):
@@ -47,6 +47,7 @@ class Browser:
         self._buffer = b''
         self._number = 0
         self._session = None
+        self._loaded = set()  # loaders of pages that have been loaded
 
     @staticmethod
     def _pipe():
@@ -64,6 +65,7 @@ class Browser:
                                      flatten=True)['sessionId']
         for domain in ('Page', 'Runtime', 'Network'):
             self.command(domain + '.enable')
+        self.command('Page.setLifecycleEventsEnabled', enabled=True)
         return self
 
     def __exit__(self, *_):
@@ -89,10 +91,11 @@ class Browser:
 
     def open(self, url):
         """Loads a page; returns when its scripts have run."""
-        # about:blank first: a URL that differs in its fragment only would not be loaded again.
-        for address in ('about:blank', url):
-            self.command('Page.navigate', url=address)
-            self._wait(lambda m: m.get('method') == 'Page.loadEventFired')
+        # A URL that differs from the last one in its fragment only would not be loaded again.
+        self._number += 1
+        path, _, fragment = url.partition('#')
+        loader = self.command('Page.navigate', url=f'{path}?{self._number}#{fragment}')['loaderId']
+        self._wait(lambda m: loader in self._loaded)
 
     def evaluate(self, expression):
         result = self.command('Runtime.evaluate', expression=expression, returnByValue=True,
@@ -115,6 +118,8 @@ class Browser:
                       '.then(() => 0)')
 
     def _wait(self, wanted):
+        if wanted({}):
+            return {}
         end = time.monotonic() + DEADLINE_S
         while True:
             while b'\0' in self._buffer:
@@ -135,6 +140,8 @@ class Browser:
         if method == 'Runtime.exceptionThrown':
             details = parameters['exceptionDetails']
             self.problems.append(details.get('exception', {}).get('description', details['text']))
+        if method == 'Page.lifecycleEvent' and parameters['name'] == 'load':
+            self._loaded.add(parameters['loaderId'])
         if method == 'Network.requestWillBeSent':
             url = parameters['request']['url']
             if not url.startswith(('file:', 'about:', 'data:')):
