@@ -9,6 +9,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -73,10 +74,19 @@ class Browser:
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, 9)
-            self._process.wait()
+            pass
+        # Its helpers may outlive it for a moment, and write to the profile.
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
         os.close(self._in)
-        shutil.rmtree(self._profile, ignore_errors=True)
+        for _ in range(50):
+            shutil.rmtree(self._profile, ignore_errors=True)
+            if not os.path.exists(self._profile):
+                break
+            time.sleep(0.1)
 
     def command(self, method, **parameters):
         self._number += 1

@@ -125,6 +125,8 @@ def check_counts(tap, explain):
         if data['hops'] != 2 * math.log2(n) or data['steps'] != 2 * (n - 1):
             problems.append(f'{n}: {data["hops"]} hops, {data["steps"]} message times')
     tap.none('halving-doubling: 2 log2 n hops, n-1 chunks each way', problems)
+    barrier = [explain.json('barrier', 'dissemination', n)['hops'] for n in (2, 3, 4, 8, 9)]
+    tap.check('dissemination: ceil(log2 n) hops', barrier == [1, 2, 2, 3, 4], str(barrier))
 
     tiny = explain.json('all_reduce', 'ring', 4, '--bytes', 8)
     # Chunks that leave rank 0: 3 2 1 0 3 2; rank 1: 0 3 2 1 0 3.

@@ -50,7 +50,7 @@ Json steps_json(const Report& report, int rank) {
     Json j = {{"verb", verb_name(step.verb)}, {"lane", step.lane}};
     if (step.last == algos::Last::kYes) j["last"] = true;
     j["at"] = report.playback.at[rank][i];
-    j["words"] = sentence(schedule, step);
+    j["words"] = sentence(report.program, schedule, step);
     j["in"] = Json::array();
     j["out"] = Json::array();
     for (const Operand& o : schedule.inputs(step)) j["in"].push_back(operand_json(o));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -36,12 +37,14 @@ struct Lane {
   std::vector<std::size_t> gates;  // per step: the last step of the lane that uses one of its links
   std::vector<std::int64_t> before;  // per step: when it fired in the round before
   std::vector<std::int64_t> fired;   // in this round; size() is the cursor
-  std::int32_t depth = 0;  // of the last await: later steps depend on it without reading it
+  std::int32_t depth =
+      0;  // of what later steps depend on without reading it: an await; in a barrier, all
 };
 
 class Player {
  public:
-  explicit Player(std::span<const Schedule> schedules) : schedules_(schedules) {
+  explicit Player(const algos::Program& program)
+      : schedules_(program.ranks), barrier_(program.collective == Collective::kBarrier) {
     for (const Schedule& s : schedules_) add_rank(s);
   }
 
@@ -157,7 +160,7 @@ class Player {
       to.sent.push_back({at + 1, depth + 1});
       to.free_at = at + 1;
     }
-    if (step.verb == Verb::kAwait) lane.depth = depth;
+    if (step.verb == Verb::kAwait || barrier_) lane.depth = depth;
     lane.fired.push_back(at);
     time_ = std::max(time_, at);
     hops_ = std::max(hops_, depth);
@@ -176,6 +179,7 @@ class Player {
   }
 
   std::span<const Schedule> schedules_;
+  bool barrier_;
   std::vector<Lane> lanes_;
   std::vector<Link> links_;
   std::map<LinkId, std::size_t> index_;
@@ -186,14 +190,14 @@ class Player {
 
 }  // namespace
 
-Result<Playback> play(std::span<const Schedule> schedules) {
-  Player player(schedules);
+Result<Playback> play(const algos::Program& program) {
+  Player player(program);
   TR_RETURN_IF_ERROR(player.round());
   return Playback{player.times(), static_cast<std::int32_t>(player.time()), player.hops()};
 }
 
-Result<std::int64_t> pipelined_time(std::span<const Schedule> schedules, std::int64_t slices) {
-  Player player(schedules);
+Result<std::int64_t> pipelined_time(const algos::Program& program, std::int64_t slices) {
+  Player player(program);
   for (std::int64_t i = 0; i < slices; ++i) TR_RETURN_IF_ERROR(player.round());
   return player.time();
 }

@@ -8,10 +8,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "algos/schedule.hpp"
+#include "algos/program.hpp"
 #include "core/status.hpp"
 
 namespace treering::explain {
@@ -26,13 +25,12 @@ struct Playback {
   std::int32_t hops = 0;
 };
 
-// schedules[r] belongs to rank r. kInternal if some rank waits for a message that never comes; the
+// kInternal if some rank waits for a message that never comes; the
 // text names it.
-Result<Playback> play(std::span<const algos::Schedule> schedules);
+Result<Playback> play(const algos::Program& program);
 
 // The time of `slices` rounds, one slice of each chunk a round, in units of one slice's message.
 // Rounds overlap as far as the order of messages on each link allows.
-Result<std::int64_t> pipelined_time(std::span<const algos::Schedule> schedules,
-                                    std::int64_t slices);
+Result<std::int64_t> pipelined_time(const algos::Program& program, std::int64_t slices);
 
 }  // namespace treering::explain

@@ -119,7 +119,7 @@ Result<Report> make_report(const Request& request) {
   report.ranks = request.ranks;
   report.root = request.root;
   report.program = algos::make_program(*report.algorithm, request.ranks, request.root);
-  TR_ASSIGN_OR_RETURN(report.playback, play(report.schedules()));
+  TR_ASSIGN_OR_RETURN(report.playback, play(report.program));
   report.cut =
       cut_vector(*report.algorithm, request.ranks, request.bytes, report.type, request.slice_bytes);
   report.volume = measure(report.schedules(), report.cut);
@@ -127,7 +127,7 @@ Result<Report> make_report(const Request& request) {
   std::int64_t steps = 1;
   for (const algos::Schedule& s : report.schedules()) steps += std::ssize(s.steps);
   if (slices > 1 && slices <= kMaxPlayedSteps / steps) {
-    TR_ASSIGN_OR_RETURN(report.pipelined, pipelined_time(report.schedules(), slices));
+    TR_ASSIGN_OR_RETURN(report.pipelined, pipelined_time(report.program, slices));
   }
   if (request.ranks <= kMaxProvenRanks) {
     TR_ASSIGN_OR_RETURN(report.proven_slots, prove(report));

@@ -57,6 +57,7 @@ std::string share(std::uint64_t bytes, const Report& report) {
 }
 
 std::string amount(std::uint64_t bytes, const Report& report) {
+  if (report.algorithm->collective == Collective::kBarrier) return bytes_text(bytes);
   return share(bytes, report) + " = " + bytes_text(bytes);
 }
 
@@ -83,7 +84,7 @@ Column column_of(const Report& report, int rank) {
   column.rows.resize(report.playback.time + 1);
   const Schedule& schedule = report.schedules()[rank];
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
-    Cell c = cell(schedule, schedule.steps[i]);
+    Cell c = cell(report.program, schedule, schedule.steps[i]);
     column.from = std::max(column.from, c.from.size());
     column.what = std::max(column.what, c.what.size());
     column.to = std::max(column.to, c.to.size());
@@ -131,7 +132,7 @@ std::string how_to_read(const Report& report) {
   bool folds = false, keeps = false;
   for (const Schedule& schedule : report.schedules()) {
     for (const Step& step : schedule.steps) {
-      const Cell c = cell(schedule, step);
+      const Cell c = cell(report.program, schedule, step);
       folds |= c.what.find('+') != std::string::npos;
       keeps |= c.what.find('=') != std::string::npos;
       const std::size_t parts =
@@ -143,10 +144,11 @@ std::string how_to_read(const Report& report) {
     }
   }
   if (best == nullptr) return {};
-  const Cell c = cell(*where, *best);
+  const Cell c = cell(report.program, *where, *best);
   std::string text = "Read \"" + c.from + (c.from.empty() ? "" : " ") + trim_right(c.what) +
                      (c.to.empty() ? "" : " ") + c.to + "\" in the column of rank " +
-                     std::to_string(where->rank) + ": it " + sentence(*where, *best) + ".\n";
+                     std::to_string(where->rank) + ": it " +
+                     sentence(report.program, *where, *best) + ".\n";
   if (folds) text += "  +  the rank adds its own part to what comes in\n";
   if (keeps) text += "  =  the rank keeps the outcome in its result\n";
   return text;
@@ -162,8 +164,8 @@ std::string list(const Report& report, int rank) {
   std::string text = "rank " + std::to_string(rank) + "\n";
   if (order.empty()) text += "  (nothing to do)\n";
   for (std::size_t i : order) {
-    text +=
-        "  " + pad_left(row_name(at[i]), 5) + "  " + sentence(schedule, schedule.steps[i]) + "\n";
+    text += "  " + pad_left(row_name(at[i]), 5) + "  " +
+            sentence(report.program, schedule, schedule.steps[i]) + "\n";
   }
   return text;
 }
@@ -190,6 +192,9 @@ std::string head_text(const Report& report) {
   std::string text = std::string(collective_name(report.algorithm->collective)) + " by " +
                      report.algorithm->name + ", " + count(report.ranks, "rank");
   if (has_root(report.algorithm->collective)) text += ", root " + std::to_string(report.root);
+  if (report.algorithm->collective == Collective::kBarrier) {
+    return text + "\nMessages have one byte and mean nothing: that they come does.\n";
+  }
   text += "\nThe vector has S = " + bytes_text(cut.vector_bytes) + " (" +
           std::to_string(cut.vector_bytes / type_bytes(report.type)) + " " +
           type_name(report.type) + ")";

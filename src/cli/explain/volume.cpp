@@ -49,6 +49,11 @@ Cut cut_vector(const algos::Algorithm& algorithm, int size, std::uint64_t bytes,
   const std::uint64_t chunks = static_cast<std::uint64_t>(algorithm.chunks(size));
   const std::uint64_t elem = type_bytes(type);
   Cut cut;
+  if (algorithm.collective == Collective::kBarrier) {
+    cut.vector_bytes = 1;
+    cut.chunk_bytes = {1};
+    return cut;
+  }
   cut.slice_bytes = slice_bytes;
   std::uint64_t total = bytes / elem;
   std::uint64_t each = divide_up(total, chunks);

@@ -27,6 +27,7 @@ struct Cut {
 // The engine's cut: equal chunks whose borders are multiples of 64 bytes, the last ones shorter.
 // Where the caller cuts the vector (all_gather and its like), equal parts; `bytes` is then rounded
 // up.
+// A barrier's messages have one byte.
 Cut cut_vector(const algos::Algorithm& algorithm, int size, std::uint64_t bytes, Type type,
                std::uint64_t slice_bytes);
 

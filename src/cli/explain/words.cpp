@@ -7,6 +7,7 @@ namespace treering::explain {
 namespace {
 
 using algos::Operand;
+using algos::Program;
 using algos::Schedule;
 using algos::Space;
 using algos::Step;
@@ -124,11 +125,27 @@ std::string receiving(const Parts& p, const Schedule& schedule) {
   return text;
 }
 
+// The bytes of a barrier mean nothing; that they come does.
+Cell barrier_cell(const Parts& p, const Schedule& schedule) {
+  Cell c;
+  if (!p.from.empty()) c.from = short_list(p.from, schedule) + " ->";
+  c.what = "here";
+  if (p.to_all || !p.to.empty()) c.to = "-> " + (p.to_all ? "all" : short_list(p.to, schedule));
+  return c;
+}
+
+std::string barrier_sentence(const Parts& p, const Schedule& schedule) {
+  if (!p.from.empty()) return "hears from " + long_list(p.from, schedule) + " who has come so far";
+  return "tells " + (p.to_all ? "every other rank" : long_list(p.to, schedule)) +
+         " who has come so far";
+}
+
 }  // namespace
 
-Cell cell(const Schedule& schedule, const Step& step) {
+Cell cell(const Program& program, const Schedule& schedule, const Step& step) {
   if (step.verb == Verb::kPublish) return {"", "ready", "-> all"};
   const Parts p = parts_of(schedule, step);
+  if (program.collective == Collective::kBarrier) return barrier_cell(p, schedule);
   if (step.verb == Verb::kAwait) return {short_list(p.from, schedule) + " ->", "ready", ""};
   Cell c;
   const char* arrow = p.through_memory ? "=>" : "->";
@@ -144,7 +161,7 @@ Cell cell(const Schedule& schedule, const Step& step) {
   return c;
 }
 
-std::string sentence(const Schedule& schedule, const Step& step) {
+std::string sentence(const Program& program, const Schedule& schedule, const Step& step) {
   if (step.verb == Verb::kPublish) {
     return "tells every other rank where its buffers are and that it has come this far";
   }
@@ -152,6 +169,7 @@ std::string sentence(const Schedule& schedule, const Step& step) {
   if (step.verb == Verb::kAwait) {
     return "hears that " + long_list(p.from, schedule) + " has come this far";
   }
+  if (program.collective == Collective::kBarrier) return barrier_sentence(p, schedule);
   const bool sends = p.to_all || !p.to.empty();
   const bool sums = p.folded() > 1;
   std::string text;

@@ -3,9 +3,12 @@
 
 #include <string>
 
+#include "algos/program.hpp"
 #include "algos/schedule.hpp"
 
 namespace treering::explain {
+
+// In both, `schedule` is one rank's of `program` and `step` one of its steps.
 
 // "3 -> c0 += -> 1", in three parts that a column lines up.
 struct Cell {
@@ -14,9 +17,10 @@ struct Cell {
   std::string to;    // "-> 1", "-> all"; empty if nothing goes out
 };
 
-Cell cell(const algos::Schedule& schedule, const algos::Step& step);
+Cell cell(const algos::Program& program, const algos::Schedule& schedule, const algos::Step& step);
 
 // "receives chunk 0 from rank 3, adds its own, keeps the sum (complete), sends it to rank 1"
-std::string sentence(const algos::Schedule& schedule, const algos::Step& step);
+std::string sentence(const algos::Program& program, const algos::Schedule& schedule,
+                     const algos::Step& step);
 
 }  // namespace treering::explain

@@ -13,8 +13,9 @@ function write_title(replay) {
   const { op, algorithm, ranks, root } = replay.data;
   document.title = `${op} by ${algorithm}, ${count(ranks, "rank")} - Treering`;
   element("title").textContent = `${op} by ${algorithm}`;
-  const chunks = replay.chunks === 1 ? "the vector travels whole"
-                                     : `the vector is cut into ${replay.chunks} chunks`;
+  let chunks = `the vector is cut into ${replay.chunks} chunks`;
+  if (replay.chunks === 1) chunks = "the vector travels whole";
+  if (op === "barrier") chunks = "no data, only news of who has come";
   const where = root === null ? "" : `, root ${root}`;
   element("subtitle").textContent = `${count(ranks, "rank")}${where}; ${chunks}`;
 }
@@ -26,13 +27,13 @@ function write_numbers(replay) {
   const sent = most((t) => t.sent.bytes), cast = most((t) => t.cast.bytes);
   const window_bytes = most((t) => t.window_bytes);
 
-  const facts = [
-    ["steps", `${replay.steps} (messages one after the other)`],
-    ["S, the vector", `${data.bytes.toLocaleString("en")} bytes of ${data.type}`],
-  ];
-  if (sent > 0 || cast === 0) facts.push(["a rank sends", `at most ${share(sent)}`]);
-  if (cast > 0) facts.push(["to all at once", `at most ${share(cast)}`]);
-  if (window_bytes > 0) facts.push(["in peers' memory", `at most ${share(window_bytes)}`]);
+  const facts = [["steps", `${replay.steps} (messages one after the other)`]];
+  if (data.op !== "barrier") {
+    facts.push(["S, the vector", `${data.bytes.toLocaleString("en")} bytes of ${data.type}`]);
+    if (sent > 0 || cast === 0) facts.push(["a rank sends", `at most ${share(sent)}`]);
+    if (cast > 0) facts.push(["to all at once", `at most ${share(cast)}`]);
+    if (window_bytes > 0) facts.push(["in peers' memory", `at most ${share(window_bytes)}`]);
+  }
   facts.push(["formula", data.formula], ["source", data.source]);
   if (data.proven_slots !== undefined) {
     const slots = count(data.proven_slots, "slot");
@@ -54,7 +55,10 @@ function sample(boxes, filled, kind) {
 
 function write_legend(replay) {
   const line = (picture, text) => element("legend").append(node("li", "", picture, text));
-  if (replay.folds()) {
+  if (replay.data.op === "barrier") {
+    line(sample(Math.min(replay.ranks, 4), 1, "seen"),
+         "One box per rank: filled if that rank is known to have come.");
+  } else if (replay.folds()) {
     const boxes = Math.min(replay.ranks, 4);
     line(sample(boxes, 1, "seen"), "One box per rank: filled if the chunk contains that rank's " +
          "input. Pale: the own input, or a sum that passed through.");

@@ -124,7 +124,7 @@ class View {
     const g = svg(parent, "g", { class: "cell", transform: `translate(${x} ${y})` });
     const tip = svg(g, "title");
     const label = svg(g, "text", { class: "label", y: h * 0.76, "font-size": 11 * scale });
-    label.textContent = `c${chunk}`;
+    label.textContent = this.replay.data.op === "barrier" ? "" : `c${chunk}`;
     const bar = svg(g, "g", { transform: `translate(${card.label_w} 0)` });
     svg(bar, "path", { class: "track", d: this.boxes(this.every_place(), w, h) });
     const fill = svg(bar, "path");
@@ -150,6 +150,7 @@ class View {
   // "c2"; of an all-to-all "1→3", the part of rank 1 for rank 3.
   name(value) {
     const chunk = value[0] % this.replay.chunks;
+    if (this.replay.data.op === "barrier") return "here";
     if (this.replay.data.op !== "all_to_all") return `c${chunk}`;
     return `${this.replay.source(value[0])}→${chunk}`;
   }
@@ -195,16 +196,19 @@ class View {
     const kept = replay.out[rank][chunk], passed = replay.passed[rank][chunk];
     const own = replay.brings(rank, chunk) ? [rank * replay.chunks + chunk] : [];
     const value = kept || passed || own, color = this.color_class(value);
-    const complete = kept !== null && replay.wanted(rank, chunk) && replay.complete(rank, chunk);
+    const want = replay.wanted(rank, chunk);
+    const complete = kept !== null && want !== null && replay.complete(rank, chunk);
+    // A prefix sum is complete without the inputs of later ranks: its boxes stay.
+    const whole = complete && (!replay.folds() || want.length === replay.ranks);
 
     let kind = "seen", words = passed ? "passed through" : "own input";
     if (kept) kind = replay.folds() ? "kept" : "foreign", words = "kept";
     if (complete) words = "complete";
-    const boxes = complete ? [] : this.places(value);
+    const boxes = whole ? [] : this.places(value);
     cell.fill.setAttribute("d", this.boxes(boxes, this.layout.card.bar_w, this.layout.card.cell_h));
     cell.fill.setAttribute("class", `fill ${color} ${kind}`);
-    cell.whole.setAttribute("class", `whole ${color} ${complete ? "on" : ""}`);
-    cell.check.setAttribute("class", `check ${complete ? "on" : ""}`);
+    cell.whole.setAttribute("class", `whole ${color} ${whole ? "on" : ""}`);
+    cell.check.setAttribute("class", `check ${complete ? "on" : ""} ${whole ? "" : "partial"}`);
     const touched = replay.step > 0 && replay.touched.has(`${rank}.${chunk}`);
     cell.halo.setAttribute("class", `halo ${touched ? "on" : ""}`);
     const named = replay.data.op === "all_to_all" && value.length > 0;
