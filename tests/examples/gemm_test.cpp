@@ -2,8 +2,8 @@
 // to it.
 #include "train_mlp/gemm.hpp"
 
-#include <cmath>
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -67,7 +67,9 @@ TEST(Gemm, ReferenceEqualsPlainLoopsBitForBit) {
     const auto expected = plain(ta, tb, s, a.data(), b.data());
     std::vector<float> c(expected.size() + 1, -5.0f);  // one guard element
     gemm->multiply(ta, tb, s.m, s.n, s.k, a.data(), b.data(), c.data());
-    EXPECT_EQ(0, std::memcmp(c.data(), expected.data(), expected.size() * sizeof(float)));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(c[i]), std::bit_cast<std::uint32_t>(expected[i])) << i;
+    }
     EXPECT_EQ(c.back(), -5.0f);
   });
 }

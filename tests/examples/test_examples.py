@@ -37,7 +37,8 @@ class Run:
             try:
                 out, err = process.communicate(timeout=LIMIT_S)
             except subprocess.TimeoutExpired:
-                process.kill()
+                for each in ranks:
+                    each.kill()
                 out, err = process.communicate()
                 err += f'killed after {LIMIT_S} s'
             self.texts.append(out)
@@ -114,7 +115,8 @@ for n in (1, 2, 4):
                   abs(float(right) - truth) < 0.02 * truth + 0.002
                   and abs(float(wrong) - truth / n) < 0.02 * truth + 0.002, run.why())
 run = Run(1, '03_bandwidth', 'much')
-tap.check('bandwidth refuses a size that is none', not run.ok and 'number of MiB' in run.errors[0], run.why())
+tap.check('bandwidth refuses a size that is none', not run.ok and 'number of MiB' in run.errors[0],
+          run.why())
 
 # ---- 04 -------------------------------------------------------------------------------------------
 for n in (1, 2, 3, 4):
