@@ -6,6 +6,7 @@
 // more. FAKE_DIE=R: rank R kills itself in its first operation. FAKE_HANG=R: rank R stops answering
 // there.
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -91,7 +92,9 @@ class FakeLibrary final : public Library {
       recv_[i] = value;
     }
     if (rank_ == 0) {
-      for (int i = 0; i < variable_or("FAKE_WRONG", 0); ++i) recv_[i] += 1;
+      for (int i = 0; i < variable_or("FAKE_WRONG", 0); ++i) {
+        recv_[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(recv_[i]) ^ 1);
+      }
     }
     if (const int us = variable_or("FAKE_SLEEP_US", 0)) ::usleep(static_cast<useconds_t>(us));
     meet();

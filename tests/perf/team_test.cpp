@@ -20,12 +20,11 @@ std::map<std::string, std::string> workers;  // by peer
 
 TeamSpec spec_of(const std::string& name) {
   if (name == "treering")
-    return {name, {treering_path, "run", "-n", "2", "--", treering_path, "perf-worker"}, {}};
-  if (name == "gloo") return {name, {treering_path, "run", "-n", "2", "--", workers["gloo"]}, {}};
+    return {name, {treering_path, "run", "-n", "2", "--", treering_path, "perf-worker"}};
+  if (name == "gloo") return {name, {treering_path, "run", "-n", "2", "--", workers["gloo"]}};
   return {name,
           {"mpirun", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "-n", "2",
-           workers["mpi"]},
-          {}};
+           workers["mpi"]}};
 }
 
 // CPU time of all threads of a process, in clock ticks (10 ms); -1: there is no such process.
@@ -93,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Libraries, TeamOf, testing::Values("treering", "mpi", "
 TEST(Team, ThatCannotStartSaysWhy) {
   Interrupt interrupt;
   Teams teams;
-  const TeamSpec spec = {"broken", {"sh", "-c", "echo no licence today >&2; exit 3"}, {}};
+  const TeamSpec spec = {"broken", {"sh", "-c", "echo no licence today >&2; exit 3"}};
   const std::string why = teams.start({spec}, 2, 20, interrupt).value_or("");
   EXPECT_NE(why.find("broken: could not be started"), std::string::npos) << why;
   EXPECT_NE(why.find("status 3"), std::string::npos) << why;
@@ -104,7 +103,7 @@ TEST(Team, ThatDoesNotConnectIsGivenUp) {
   Interrupt interrupt;
   Teams teams;
   const std::string why =
-      teams.start({{"silent", {"sleep", "1000"}, {}}}, 1, 0.3, interrupt).value_or("");
+      teams.start({{"silent", {"sleep", "1000"}}}, 1, 0.3, interrupt).value_or("");
   EXPECT_NE(why.find("silent: only 0 of 1 workers"), std::string::npos) << why;
 }
 
@@ -112,8 +111,7 @@ TEST(Team, StopsOnASignal) {
   Interrupt interrupt;
   Teams teams;
   ::raise(SIGINT);
-  const std::string why =
-      teams.start({{"slow", {"sleep", "1000"}, {}}}, 1, 20, interrupt).value_or("");
+  const std::string why = teams.start({{"slow", {"sleep", "1000"}}}, 1, 20, interrupt).value_or("");
   EXPECT_EQ(why, "interrupted");
   EXPECT_EQ(interrupt.signal(), SIGINT);
 }

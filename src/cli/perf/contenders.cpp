@@ -71,6 +71,7 @@ TeamSpec mpi_team(const std::string& name, const std::string& worker, int ranks,
                "-n",     std::to_string(ranks)};
   spec.argv.insert(spec.argv.end(), extra.begin(), extra.end());
   spec.argv.push_back(worker);
+  spec.directory_variables = {"TMPDIR", "OMPI_MCA_btl_vader_backing_directory"};
   return spec;
 }
 
@@ -92,7 +93,7 @@ Failure add_gloo(const std::string& setting, int ranks, std::vector<TeamPlan>* o
   if (plan == out->end()) {
     std::string worker;
     if (Failure failure = need_worker("gloo", "libgloo-dev", &worker)) return failure;
-    out->push_back({{"gloo", with_our_launcher(ranks, {worker}), {}}, false, {}});
+    out->push_back({{"gloo", with_our_launcher(ranks, {worker})}, false, {}});
     plan = out->end() - 1;
   }
   if (!setting.empty()) plan->settings.push_back(setting);
@@ -108,7 +109,7 @@ Failure add_peer(const std::string& peer, int ranks, std::vector<TeamPlan>* out,
   if (equals != std::string::npos && equals > 0) {
     const std::string path = peer.substr(equals + 1);
     if (!is_executable(path)) return peer.substr(0, equals) + ": cannot execute " + path;
-    out->push_back({{peer.substr(0, equals), with_our_launcher(ranks, {path}), {}}, false, {}});
+    out->push_back({{peer.substr(0, equals), with_our_launcher(ranks, {path})}, false, {}});
     return std::nullopt;
   }
   *is_usage_failure = true;
@@ -121,7 +122,7 @@ Failure add_peer(const std::string& peer, int ranks, std::vector<TeamPlan>* out,
 Failure plan_teams(const Options& options, std::vector<TeamPlan>* out, bool* is_usage_failure) {
   std::vector<std::string> worker = {self_path(), "perf-worker"};
   if (options.registered) worker.push_back("--registered");
-  TeamPlan ours = {{"treering", with_our_launcher(options.ranks, worker), {}}, true, {}};
+  TeamPlan ours = {{"treering", with_our_launcher(options.ranks, worker)}, true, {}};
   ours.settings.push_back(options.algorithm);
   ours.settings.insert(ours.settings.end(), options.algorithms.begin(), options.algorithms.end());
   out->push_back(std::move(ours));

@@ -1,5 +1,5 @@
-// `treering perf`. Exit status: 0 fine, 1 wrong results, 2 bad usage, 3 a size is below --min-ratio, 4 a
-// library could not be started or run, 128 + n ended by signal n.
+// `treering perf`. Exit status: 0 fine, 1 wrong results, 2 bad usage, 3 a size is below
+// --min-ratio, 4 a library could not be started or run, 128 + n ended by signal n.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

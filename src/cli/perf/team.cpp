@@ -109,6 +109,9 @@ Failure Team::start(const std::string& socket_name, const std::string& dir, doub
   spec_.environment.emplace_back(kSocketVariable, socket_name);
   spec_.environment.emplace_back(kTeamVariable, std::to_string(index_));
   spec_.environment.emplace_back(kDirVariable, dir);
+  for (const std::string& variable : spec_.directory_variables) {
+    spec_.environment.emplace_back(variable, dir);
+  }
   spec_.environment.emplace_back(kTimeoutVariable, std::to_string(static_cast<int>(timeout_s)));
   const pid_t parent = ::getpid();
   launcher_ = ::fork();

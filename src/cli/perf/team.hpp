@@ -21,7 +21,10 @@ using Clock = std::chrono::steady_clock;
 struct TeamSpec {
   std::string name;               // "mpi-nocma"
   std::vector<std::string> argv;  // the launcher; argv[0] is searched in PATH
-  std::vector<std::pair<std::string, std::string>> environment;  // besides the inherited
+  std::vector<std::pair<std::string, std::string>> environment = {};  // besides the inherited
+  // Variables that get the run's private directory, which is in memory and removed at the end: for
+  // what a launcher would leave in /tmp or /dev/shm when it is hurried.
+  std::vector<std::string> directory_variables = {};
 };
 
 // SIGINT, SIGTERM and SIGHUP become readable on a descriptor, so that every wait of the driver ends
@@ -41,7 +44,8 @@ class Interrupt {
   sigset_t before_;
 };
 
-// A directory that only this user can enter; removed with all files in it.
+// A directory that only this user can enter, in /dev/shm or else $TMPDIR or /tmp; removed with all
+// files in it.
 class PrivateDir {
  public:
   Failure create();
@@ -124,6 +128,7 @@ class Teams {
  private:
   Failure accept_worker(const Fd& listener);
 
+  PrivateDir dir_;  // removed after the teams have ended
   std::vector<std::unique_ptr<Team>> teams_;
 };
 

@@ -54,14 +54,14 @@ int Interrupt::signal() {
 }
 
 Failure PrivateDir::create() {
-  const char* base = std::getenv("TMPDIR");
-  path_ = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/treering-perf-XXXXXX";
-  if (::mkdtemp(path_.data()) == nullptr) {
-    const std::string wanted = std::move(path_);
-    path_.clear();
-    return with_errno("cannot create the directory " + wanted, errno);
+  const char* temporary = std::getenv("TMPDIR");
+  for (const char* base : {"/dev/shm", temporary, "/tmp"}) {
+    if (base == nullptr) continue;
+    path_ = std::string(base) + "/treering-perf-XXXXXX";
+    if (::mkdtemp(path_.data()) != nullptr) return std::nullopt;
   }
-  return std::nullopt;
+  path_.clear();
+  return with_errno("cannot create a directory in /dev/shm, $TMPDIR or /tmp", errno);
 }
 
 void PrivateDir::remove() {
@@ -75,12 +75,11 @@ Failure Teams::start(std::vector<TeamSpec> specs, int ranks, double timeout_s,
   const std::string name = random_name();
   Fd listener;
   if (Failure failure = listen_on(name, &listener)) return failure;
-  PrivateDir dir;
-  if (Failure failure = dir.create()) return failure;
+  if (Failure failure = dir_.create()) return failure;
   for (TeamSpec& spec : specs) {
     teams_.push_back(
         std::make_unique<Team>(std::move(spec), static_cast<int>(teams_.size()), ranks));
-    if (Failure failure = teams_.back()->start(name, dir.path(), timeout_s)) return failure;
+    if (Failure failure = teams_.back()->start(name, dir_.path(), timeout_s)) return failure;
   }
   const auto deadline = Clock::now() + std::chrono::milliseconds(static_cast<int>(timeout_s * 1e3));
   for (;;) {
@@ -145,6 +144,7 @@ void Teams::stop(bool gently) {
   }
   for (const auto& team : teams_) team->stop(gently);
   teams_.clear();
+  dir_.remove();
 }
 
 }  // namespace treering::perf
