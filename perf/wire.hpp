@@ -15,9 +15,11 @@
 namespace treering::perf {
 
 // How a worker finds its driver (environment variables).
-inline constexpr const char* kSocketVariable = "TREERING_PERF_SOCKET";  // name of the abstract socket
-inline constexpr const char* kTeamVariable = "TREERING_PERF_TEAM";      // index of its team, from 0
-inline constexpr const char* kDirVariable = "TREERING_PERF_DIR";  // private directory, for a rendezvous
+inline constexpr const char* kSocketVariable =
+    "TREERING_PERF_SOCKET";                                         // name of the abstract socket
+inline constexpr const char* kTeamVariable = "TREERING_PERF_TEAM";  // index of its team, from 0
+inline constexpr const char* kDirVariable =
+    "TREERING_PERF_DIR";  // private directory, for a rendezvous
 inline constexpr const char* kTimeoutVariable =
     "TREERING_PERF_TIMEOUT";  // seconds for start-up and a command
 

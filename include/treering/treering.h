@@ -2,20 +2,22 @@
  *
  * This is the whole C API. It has NCCL's shape and vocabulary on purpose; where it differs, the
  * comment says so. Every function returns a tr_result_t; on any error the text that explains it is
- * tr_get_last_error() on the calling thread. No function throws, exits or prints unless TR_LOG asks.
+ * tr_get_last_error() on the calling thread. No function throws, exits or prints unless TR_LOG
+ * asks.
  *
- * Words: a *rank* is one participant of a communicator (a process or a thread), 0..size-1. A count is
- * in elements of the given type, 64 bits, and zero is legal. `sendbuf` is only read, `recvbuf` only
- * written, except in place. Buffers may have any alignment that is a multiple of the element size.
+ * Words: a *rank* is one participant of a communicator (a process or a thread), 0..size-1. A count
+ * is in elements of the given type, 64 bits, and zero is legal. `sendbuf` is only read, `recvbuf`
+ * only written, except in place. Buffers may have any alignment that is a multiple of the element
+ * size.
  *
- * Threads: a communicator may be used by one thread at a time; a second thread that enters at the same
- * time gets TR_INVALID_USAGE and nothing happens. tr_comm_abort and tr_comm_get_async_error may be
- * called from any thread at any time. Different communicators are independent.
+ * Threads: a communicator may be used by one thread at a time; a second thread that enters at the
+ * same time gets TR_INVALID_USAGE and nothing happens. tr_comm_abort and tr_comm_get_async_error
+ * may be called from any thread at any time. Different communicators are independent.
  *
- * Errors: TR_INVALID_ARGUMENT, TR_INVALID_USAGE and TR_UNSUPPORTED mean that nothing happened and the
- * communicator is as before. TR_SYSTEM_ERROR, TR_REMOTE_ERROR, TR_TIMEOUT, TR_MISMATCH and TR_ABORTED
- * leave the communicator failed: every later call on it returns the same error, on every rank; destroy
- * it. Received data is undefined after them.
+ * Errors: TR_INVALID_ARGUMENT, TR_INVALID_USAGE and TR_UNSUPPORTED mean that nothing happened and
+ * the communicator is as before. TR_SYSTEM_ERROR, TR_REMOTE_ERROR, TR_TIMEOUT, TR_MISMATCH and
+ * TR_ABORTED leave the communicator failed: every later call on it returns the same error, on every
+ * rank; destroy it. Received data is undefined after them.
  */
 #ifndef TREERING_TREERING_H_
 #define TREERING_TREERING_H_
@@ -41,13 +43,13 @@ typedef enum {
   TR_SUCCESS = 0,
   TR_INVALID_ARGUMENT = 1, /* a null pointer, absurd count, unknown type or operator, wrong root */
   TR_INVALID_USAGE = 2,    /* destroyed handle, two threads at once, call order, process forked */
-  TR_UNSUPPORTED = 3,      /* legal request that this build or machine cannot do; the text says why */
-  TR_SYSTEM_ERROR = 4,     /* the operating system refused something; the text has errno in words */
-  TR_REMOTE_ERROR = 5,     /* another rank died, left or failed; the text names it */
-  TR_TIMEOUT = 6,          /* the deadline passed; the text says which rank did not do what */
-  TR_MISMATCH = 7,         /* ranks called different operations, counts, types or roots */
-  TR_ABORTED = 8,          /* tr_comm_abort was called on this or another rank */
-  TR_INTERNAL_ERROR = 9,   /* a broken invariant: please report it */
+  TR_UNSUPPORTED = 3,    /* legal request that this build or machine cannot do; the text says why */
+  TR_SYSTEM_ERROR = 4,   /* the operating system refused something; the text has errno in words */
+  TR_REMOTE_ERROR = 5,   /* another rank died, left or failed; the text names it */
+  TR_TIMEOUT = 6,        /* the deadline passed; the text says which rank did not do what */
+  TR_MISMATCH = 7,       /* ranks called different operations, counts, types or roots */
+  TR_ABORTED = 8,        /* tr_comm_abort was called on this or another rank */
+  TR_INTERNAL_ERROR = 9, /* a broken invariant: please report it */
 } tr_result_t;
 
 typedef enum {
@@ -71,9 +73,10 @@ typedef enum {
  * - min/max: NaN wins over every number (the result is a quiet NaN), and -0 < +0.
  * - avg is sum, then one division by the number of ranks (integers: truncated toward zero, of the
  *   wrapped sum; floats: multiplication by 1/n before the last rounding for 8- and 16-bit types).
- * - 8- and 16-bit floats are widened to float32 within one rank's fold and rounded once at its end, to
- *   nearest even; NaN stays NaN; the same bits on every CPU. docs: README "Reduction rules".
- * - Pre-multiplied sum (tr_op_create_premul_sum): each rank's input is multiplied by its own factor.
+ * - 8- and 16-bit floats are widened to float32 within one rank's fold and rounded once at its end,
+ * to nearest even; NaN stays NaN; the same bits on every CPU. docs: README "Reduction rules".
+ * - Pre-multiplied sum (tr_op_create_premul_sum): each rank's input is multiplied by its own
+ * factor.
  */
 typedef int32_t tr_op_t;
 enum { TR_SUM = 0, TR_PROD = 1, TR_MIN = 2, TR_MAX = 3, TR_AVG = 4, TR_NUM_BUILTIN_OPS = 5 };
@@ -84,25 +87,27 @@ typedef struct tr_event_s* tr_event_t;
 typedef struct tr_window_s* tr_window_t;
 
 #define TR_UNIQUE_ID_BYTES 128
-/* Names a communicator to be: the address of its root and a 128-bit random key. Plain bytes: send it to
- * the other ranks by any means; whoever has it can join. */
+/* Names a communicator to be: the address of its root and a 128-bit random key. Plain bytes: send
+ * it to the other ranks by any means; whoever has it can join. */
 typedef struct {
   unsigned char bytes[TR_UNIQUE_ID_BYTES];
 } tr_unique_id_t;
 
-/* ---- Version, errors -------------------------------------------------------------------------- */
+/* ---- Version, errors --------------------------------------------------------------------------
+ */
 TR_API int tr_version(void); /* MAJOR*10000 + MINOR*100 + PATCH */
 TR_API const char* tr_result_string(tr_result_t result);
 /* The full explanation of the last error on this thread; never NULL; valid until the next call. */
 TR_API const char* tr_get_last_error(void);
 TR_API size_t tr_type_size(tr_type_t type); /* bytes of one element; 0 for an unknown type */
 
-/* ---- Communicators ---------------------------------------------------------------------------- */
-/* Starts the root of a new communicator in this process (a listening socket and one thread, which end
- * when the communicator has formed and been destroyed, or with the process). */
+/* ---- Communicators ----------------------------------------------------------------------------
+ */
+/* Starts the root of a new communicator in this process (a listening socket and one thread, which
+ * end when the communicator has formed and been destroyed, or with the process). */
 TR_API tr_result_t tr_get_unique_id(tr_unique_id_t* id);
-/* Collective over `size` callers with the same id and distinct ranks; blocks until all have come or the
- * deadline passes (TR_TIMEOUT_S), and then names the missing ranks. */
+/* Collective over `size` callers with the same id and distinct ranks; blocks until all have come or
+ * the deadline passes (TR_TIMEOUT_S), and then names the missing ranks. */
 TR_API tr_result_t tr_comm_init_rank(tr_comm_t* comm, int size, tr_unique_id_t id, int rank);
 /* As tr_comm_init_rank, with rank, size and meeting place from the environment: `treering run`,
  * torchrun, mpirun (Open MPI, MPICH) or srun. With none of them: one rank. */
@@ -110,8 +115,8 @@ TR_API tr_result_t tr_comm_init_env(tr_comm_t* comm);
 /* `size` ranks inside this process: comms[0..size-1]. Use each from its own thread, or all from one
  * thread inside tr_group_start/end. */
 TR_API tr_result_t tr_comm_init_all(tr_comm_t* comms, int size);
-/* Collective over comm. Ranks with the same colour (>= 0) form a new communicator, ordered by (key, old
- * rank). Colour TR_SPLIT_NONE: take part, get *newcomm = NULL. */
+/* Collective over comm. Ranks with the same colour (>= 0) form a new communicator, ordered by (key,
+ * old rank). Colour TR_SPLIT_NONE: take part, get *newcomm = NULL. */
 #define TR_SPLIT_NONE (-1)
 TR_API tr_result_t tr_comm_split(tr_comm_t comm, int color, int key, tr_comm_t* newcomm);
 TR_API tr_result_t tr_comm_size(tr_comm_t comm, int* size);
@@ -126,13 +131,14 @@ TR_API tr_result_t tr_comm_destroy(tr_comm_t comm);
 TR_API tr_result_t tr_comm_abort(tr_comm_t comm);
 /* *error: TR_SUCCESS, or why comm has failed. */
 TR_API tr_result_t tr_comm_get_async_error(tr_comm_t comm, tr_result_t* error);
-/* Text: size, transports per pair, memory, and for each collective the algorithm chosen per size and
- * why. Owned by comm, valid until the next tr_comm_explain on it. */
+/* Text: size, transports per pair, memory, and for each collective the algorithm chosen per size
+ * and why. Owned by comm, valid until the next tr_comm_explain on it. */
 TR_API tr_result_t tr_comm_explain(tr_comm_t comm, const char** text);
 
-/* ---- Streams and events ----------------------------------------------------------------------- */
-/* A host stream: calls on it enqueue and return; operations complete in the order given. Several may be
- * in flight at once where their buffers do not overlap. */
+/* ---- Streams and events -----------------------------------------------------------------------
+ */
+/* A host stream: calls on it enqueue and return; operations complete in the order given. Several
+ * may be in flight at once where their buffers do not overlap. */
 TR_API tr_result_t tr_stream_create(tr_stream_t* stream);
 /* Waits for all operations on the stream; returns the first error among them. NULL: TR_SUCCESS. */
 TR_API tr_result_t tr_stream_synchronize(tr_stream_t stream);
@@ -146,109 +152,121 @@ TR_API tr_result_t tr_event_synchronize(tr_event_t event);
 TR_API tr_result_t tr_stream_wait_event(tr_stream_t stream, tr_event_t event);
 TR_API tr_result_t tr_event_destroy(tr_event_t event);
 
-/* ---- Groups ----------------------------------------------------------------------------------- */
+/* ---- Groups -----------------------------------------------------------------------------------
+ */
 /* Operations called between start and end are issued together at the outermost end and progress
- * together: the way to send and receive at once, and to drive several communicators from one thread.
- * If a call inside a group fails, tr_group_end returns that error and issues nothing. */
+ * together: the way to send and receive at once, and to drive several communicators from one
+ * thread. If a call inside a group fails, tr_group_end returns that error and issues nothing. */
 TR_API tr_result_t tr_group_start(void);
 TR_API tr_result_t tr_group_end(void);
 
-/* ---- Memory ----------------------------------------------------------------------------------- */
+/* ---- Memory -----------------------------------------------------------------------------------
+ */
 /* Local: page-aligned memory that peers can map once it is registered. */
 TR_API tr_result_t tr_mem_alloc(void** ptr, size_t bytes);
 TR_API tr_result_t tr_mem_free(void* ptr);
-/* Collective over comm: every rank passes a range of its tr_mem_alloc memory (sizes may differ). Where
- * all ranks' buffers of a call lie in windows, data moves without copies through slots. All ranks must
- * pass buffers of windows in the same calls, or none. */
+/* Collective over comm: every rank passes a range of its tr_mem_alloc memory (sizes may differ).
+ * Where all ranks' buffers of a call lie in windows, data moves without copies through slots. All
+ * ranks must pass buffers of windows in the same calls, or none. */
 TR_API tr_result_t tr_comm_register(tr_comm_t comm, void* ptr, size_t bytes, tr_window_t* window);
 TR_API tr_result_t tr_comm_deregister(tr_comm_t comm, tr_window_t window);
 
-/* ---- Operators -------------------------------------------------------------------------------- */
+/* ---- Operators --------------------------------------------------------------------------------
+ */
 /* factor applies to this rank's inputs; floating-point types only. */
 TR_API tr_result_t tr_op_create_premul_sum(tr_op_t* op, double factor);
-/* combine(acc, in, count, type, user): acc[i] = acc[i] (op) in[i]; acc is the fold of lower ranks. Called
- * on the thread that makes progress, possibly on pieces of the vector, at any element alignment.
- * commutative = 0: the fold is in rank order. It must be associative. */
+/* combine(acc, in, count, type, user): acc[i] = acc[i] (op) in[i]; acc is the fold of lower ranks.
+ * Called on the thread that makes progress, possibly on pieces of the vector, at any element
+ * alignment. commutative = 0: the fold is in rank order. It must be associative. */
 typedef void (*tr_combine_fn)(void* acc, const void* in, size_t count, tr_type_t type, void* user);
 TR_API tr_result_t tr_op_create(tr_op_t* op, tr_combine_fn combine, int commutative, void* user);
 TR_API tr_result_t tr_op_destroy(tr_op_t op);
 
-/* ---- Collectives: every rank of comm calls the same one, in the same order ---------------------- */
+/* ---- Collectives: every rank of comm calls the same one, in the same order ----------------------
+ */
 /* recvbuf[i] = op over ranks of sendbuf[i]. In place: sendbuf == recvbuf. */
 TR_API tr_result_t tr_all_reduce(const void* sendbuf, void* recvbuf, uint64_t count, tr_type_t type,
                                  tr_op_t op, tr_comm_t comm, tr_stream_t stream);
 /* As all_reduce, the result on root only; recvbuf is ignored elsewhere (may be NULL). */
 TR_API tr_result_t tr_reduce(const void* sendbuf, void* recvbuf, uint64_t count, tr_type_t type,
                              tr_op_t op, int root, tr_comm_t comm, tr_stream_t stream);
-/* root's sendbuf to every recvbuf; sendbuf is ignored elsewhere. In place at root: equal pointers. */
+/* root's sendbuf to every recvbuf; sendbuf is ignored elsewhere. In place at root: equal pointers.
+ */
 TR_API tr_result_t tr_broadcast(const void* sendbuf, void* recvbuf, uint64_t count, tr_type_t type,
                                 int root, tr_comm_t comm, tr_stream_t stream);
 /* sendcount per rank; recvbuf holds size*sendcount, rank r's part at r*sendcount.
  * In place: sendbuf == recvbuf + rank*sendcount. */
-TR_API tr_result_t tr_all_gather(const void* sendbuf, void* recvbuf, uint64_t sendcount, tr_type_t type,
-                                 tr_comm_t comm, tr_stream_t stream);
+TR_API tr_result_t tr_all_gather(const void* sendbuf, void* recvbuf, uint64_t sendcount,
+                                 tr_type_t type, tr_comm_t comm, tr_stream_t stream);
 /* sendbuf holds size*recvcount; rank r gets the reduction of part r.
  * In place: recvbuf == sendbuf + rank*recvcount. */
 TR_API tr_result_t tr_reduce_scatter(const void* sendbuf, void* recvbuf, uint64_t recvcount,
-                                     tr_type_t type, tr_op_t op, tr_comm_t comm, tr_stream_t stream);
+                                     tr_type_t type, tr_op_t op, tr_comm_t comm,
+                                     tr_stream_t stream);
 /* sendcount from each rank to root's recvbuf (size*sendcount; ignored elsewhere).
  * In place at root: sendbuf == recvbuf + root*sendcount. */
 TR_API tr_result_t tr_gather(const void* sendbuf, void* recvbuf, uint64_t sendcount, tr_type_t type,
                              int root, tr_comm_t comm, tr_stream_t stream);
 /* root's sendbuf (size*recvcount; ignored elsewhere), part r to rank r.
  * In place at root: recvbuf == sendbuf + root*recvcount. */
-TR_API tr_result_t tr_scatter(const void* sendbuf, void* recvbuf, uint64_t recvcount, tr_type_t type,
-                              int root, tr_comm_t comm, tr_stream_t stream);
+TR_API tr_result_t tr_scatter(const void* sendbuf, void* recvbuf, uint64_t recvcount,
+                              tr_type_t type, int root, tr_comm_t comm, tr_stream_t stream);
 /* Both buffers hold size*count; part q of sendbuf goes to rank q's part `rank`. In place: equal. */
 TR_API tr_result_t tr_all_to_all(const void* sendbuf, void* recvbuf, uint64_t count, tr_type_t type,
                                  tr_comm_t comm, tr_stream_t stream);
-/* The v-variants: counts and displacements (elements) per rank, arrays of `size`, read during the call
- * only. all_gather_v and reduce_scatter_v: the same counts on all ranks. gather_v/scatter_v: counts and
- * displs are read on root only; elsewhere sendcount/recvcount is this rank's own. all_to_all_v:
- * sendcounts[q] here must equal recvcounts[this rank] on q. Displs NULL: parts lie one after another. */
+/* The v-variants: counts and displacements (elements) per rank, arrays of `size`, read during the
+ * call only. all_gather_v and reduce_scatter_v: the same counts on all ranks. gather_v/scatter_v:
+ * counts and displs are read on root only; elsewhere sendcount/recvcount is this rank's own.
+ * all_to_all_v: sendcounts[q] here must equal recvcounts[this rank] on q. Displs NULL: parts lie
+ * one after another. */
 TR_API tr_result_t tr_all_gather_v(const void* sendbuf, void* recvbuf, const uint64_t* recvcounts,
                                    const uint64_t* displs, tr_type_t type, tr_comm_t comm,
                                    tr_stream_t stream);
-TR_API tr_result_t tr_reduce_scatter_v(const void* sendbuf, void* recvbuf, const uint64_t* recvcounts,
-                                       tr_type_t type, tr_op_t op, tr_comm_t comm, tr_stream_t stream);
+TR_API tr_result_t tr_reduce_scatter_v(const void* sendbuf, void* recvbuf,
+                                       const uint64_t* recvcounts, tr_type_t type, tr_op_t op,
+                                       tr_comm_t comm, tr_stream_t stream);
 TR_API tr_result_t tr_gather_v(const void* sendbuf, uint64_t sendcount, void* recvbuf,
                                const uint64_t* recvcounts, const uint64_t* displs, tr_type_t type,
                                int root, tr_comm_t comm, tr_stream_t stream);
-TR_API tr_result_t tr_scatter_v(const void* sendbuf, const uint64_t* sendcounts, const uint64_t* displs,
-                                void* recvbuf, uint64_t recvcount, tr_type_t type, int root,
-                                tr_comm_t comm, tr_stream_t stream);
+TR_API tr_result_t tr_scatter_v(const void* sendbuf, const uint64_t* sendcounts,
+                                const uint64_t* displs, void* recvbuf, uint64_t recvcount,
+                                tr_type_t type, int root, tr_comm_t comm, tr_stream_t stream);
 /* In place (sendbuf == recvbuf): send and receive counts and displacements must be equal. */
 TR_API tr_result_t tr_all_to_all_v(const void* sendbuf, const uint64_t* sendcounts,
-                                   const uint64_t* sdispls, void* recvbuf, const uint64_t* recvcounts,
-                                   const uint64_t* rdispls, tr_type_t type, tr_comm_t comm,
-                                   tr_stream_t stream);
+                                   const uint64_t* sdispls, void* recvbuf,
+                                   const uint64_t* recvcounts, const uint64_t* rdispls,
+                                   tr_type_t type, tr_comm_t comm, tr_stream_t stream);
 /* No rank leaves before all have come. */
 TR_API tr_result_t tr_barrier(tr_comm_t comm, tr_stream_t stream);
-/* scan: recvbuf = fold of ranks 0..rank. exscan: of ranks 0..rank-1 (rank 0's recvbuf is untouched). */
-TR_API tr_result_t tr_scan(const void* sendbuf, void* recvbuf, uint64_t count, tr_type_t type, tr_op_t op,
-                           tr_comm_t comm, tr_stream_t stream);
+/* scan: recvbuf = fold of ranks 0..rank. exscan: of ranks 0..rank-1 (rank 0's recvbuf is
+ * untouched). */
+TR_API tr_result_t tr_scan(const void* sendbuf, void* recvbuf, uint64_t count, tr_type_t type,
+                           tr_op_t op, tr_comm_t comm, tr_stream_t stream);
 TR_API tr_result_t tr_exscan(const void* sendbuf, void* recvbuf, uint64_t count, tr_type_t type,
                              tr_op_t op, tr_comm_t comm, tr_stream_t stream);
 
-/* ---- Point to point ----------------------------------------------------------------------------- */
-/* Matched in issue order per (communicator, source, destination); there are no tags. A send may return
- * when its data is buffered; a program that needs that is wrong: group a send and a receive that must
- * overlap. Peer may be the rank itself, inside a group. */
-TR_API tr_result_t tr_send(const void* sendbuf, uint64_t count, tr_type_t type, int peer, tr_comm_t comm,
-                           tr_stream_t stream);
+/* ---- Point to point -----------------------------------------------------------------------------
+ */
+/* Matched in issue order per (communicator, source, destination); there are no tags. A send may
+ * return when its data is buffered; a program that needs that is wrong: group a send and a receive
+ * that must overlap. Peer may be the rank itself, inside a group. */
+TR_API tr_result_t tr_send(const void* sendbuf, uint64_t count, tr_type_t type, int peer,
+                           tr_comm_t comm, tr_stream_t stream);
 TR_API tr_result_t tr_recv(void* recvbuf, uint64_t count, tr_type_t type, int peer, tr_comm_t comm,
                            tr_stream_t stream);
 
-/* ---- Options ------------------------------------------------------------------------------------ */
-/* TR_OPT_ORDERED: 1 = every reduction folds in rank order, so that its bits depend neither on algorithm
- * nor on partition (default 0). TR_OPT_TIMEOUT_MS: deadline of every wait. TR_OPT_ALGO_* force one
- * algorithm: see tr_comm_set_algorithm. Collective: all ranks set the same. */
+/* ---- Options ------------------------------------------------------------------------------------
+ */
+/* TR_OPT_ORDERED: 1 = every reduction folds in rank order, so that its bits depend neither on
+ * algorithm nor on partition (default 0). TR_OPT_TIMEOUT_MS: deadline of every wait. TR_OPT_ALGO_*
+ * force one algorithm: see tr_comm_set_algorithm. Collective: all ranks set the same. */
 typedef enum { TR_OPT_ORDERED = 0, TR_OPT_TIMEOUT_MS = 1 } tr_option_t;
 TR_API tr_result_t tr_comm_set_option(tr_comm_t comm, tr_option_t option, int64_t value);
-/* Forces an algorithm ("ring", "tree", "two_shot", ...) for a collective ("all_reduce", ...); "auto"
- * undoes it. A name that does not exist for it, or not for this many ranks: TR_INVALID_ARGUMENT with the
- * list of those that do. Collective: all ranks set the same. */
-TR_API tr_result_t tr_comm_set_algorithm(tr_comm_t comm, const char* collective, const char* algorithm);
+/* Forces an algorithm ("ring", "tree", "two_shot", ...) for a collective ("all_reduce", ...);
+ * "auto" undoes it. A name that does not exist for it, or not for this many ranks:
+ * TR_INVALID_ARGUMENT with the list of those that do. Collective: all ranks set the same. */
+TR_API tr_result_t tr_comm_set_algorithm(tr_comm_t comm, const char* collective,
+                                         const char* algorithm);
 
 #ifdef __cplusplus
 }

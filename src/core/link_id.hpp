@@ -7,9 +7,9 @@
 
 namespace treering {
 
-// kPair: src -> dst. kCast: src -> every other rank (dst = -1): one writer, each reader with its own
-// head. kSendRecv: src -> dst, for tr_send and tr_recv only, so that they need not be ordered with
-// collectives. Trees that share a pair of ranks use different channels.
+// kPair: src -> dst. kCast: src -> every other rank (dst = -1): one writer, each reader with its
+// own head. kSendRecv: src -> dst, for tr_send and tr_recv only, so that they need not be ordered
+// with collectives. Trees that share a pair of ranks use different channels.
 struct LinkId {
   enum class Kind : std::uint8_t { kPair, kCast, kSendRecv };
   Kind kind = Kind::kPair;

@@ -6,16 +6,26 @@ namespace treering {
 
 const char* code_name(Code code) {
   switch (code) {
-    case Code::kOk: return "success";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kInvalidUsage: return "invalid usage";
-    case Code::kUnsupported: return "unsupported";
-    case Code::kSystem: return "system error";
-    case Code::kRemote: return "remote error";
-    case Code::kTimeout: return "timeout";
-    case Code::kMismatch: return "mismatched calls";
-    case Code::kAborted: return "aborted";
-    case Code::kInternal: return "internal error";
+    case Code::kOk:
+      return "success";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kInvalidUsage:
+      return "invalid usage";
+    case Code::kUnsupported:
+      return "unsupported";
+    case Code::kSystem:
+      return "system error";
+    case Code::kRemote:
+      return "remote error";
+    case Code::kTimeout:
+      return "timeout";
+    case Code::kMismatch:
+      return "mismatched calls";
+    case Code::kAborted:
+      return "aborted";
+    case Code::kInternal:
+      return "internal error";
   }
   return "unknown result";
 }
@@ -33,7 +43,9 @@ Status Status::with_context(const std::string& context) const {
 Status invalid_argument(std::string message) {
   return Status(Code::kInvalidArgument, std::move(message));
 }
-Status invalid_usage(std::string message) { return Status(Code::kInvalidUsage, std::move(message)); }
+Status invalid_usage(std::string message) {
+  return Status(Code::kInvalidUsage, std::move(message));
+}
 Status unsupported(std::string message) { return Status(Code::kUnsupported, std::move(message)); }
 Status system_error(std::string message, int errno_value) {
   return Status(Code::kSystem, std::move(message) + ": " + std::strerror(errno_value));

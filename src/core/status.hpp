@@ -1,8 +1,9 @@
 // Status and Result<T>: how every fallible function of the library answers. Nothing in it throws.
 //
 // Three kinds of failure (ARCHITECTURE.md, "Errors"): the caller's fault, and nothing happened
-// (kInvalidArgument, kInvalidUsage, kUnsupported); the system or another rank, and the communicator is
-// failed (kSystem, kRemote, kTimeout, kMismatch, kAborted); a broken invariant of ours (kInternal).
+// (kInvalidArgument, kInvalidUsage, kUnsupported); the system or another rank, and the communicator
+// is failed (kSystem, kRemote, kTimeout, kMismatch, kAborted); a broken invariant of ours
+// (kInternal).
 #pragma once
 
 #include <cstdint>
@@ -64,8 +65,8 @@ Status internal_error(std::string message);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}              // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {}      // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.has_value(); }
   explicit operator bool() const { return ok(); }
@@ -82,10 +83,10 @@ class [[nodiscard]] Result {
 }  // namespace treering
 
 // Leaves the current function with the error of `expr`, if it has one.
-#define TR_RETURN_IF_ERROR(expr)                                  \
-  do {                                                            \
-    ::treering::Status tr_status_ = (expr);                       \
-    if (!tr_status_.ok()) return tr_status_;                      \
+#define TR_RETURN_IF_ERROR(expr)             \
+  do {                                       \
+    ::treering::Status tr_status_ = (expr);  \
+    if (!tr_status_.ok()) return tr_status_; \
   } while (0)
 
 #define TR_CONCAT_INNER(a, b) a##b

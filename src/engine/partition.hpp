@@ -1,7 +1,8 @@
 // Partition: which elements of a buffer a chunk number means, for one call.
 //
-// A schedule names chunks; a call brings a partition for its send buffer and one for its receive buffer,
-// so one schedule serves every count and the v-variants too. All numbers are in elements, 64 bits.
+// A schedule names chunks; a call brings a partition for its send buffer and one for its receive
+// buffer, so one schedule serves every count and the v-variants too. All numbers are in elements,
+// 64 bits.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,8 @@ class Partition {
  public:
   Partition() = default;
 
-  // `total` elements cut into `chunks` parts; every boundary is a multiple of `granule` elements, so that
-  // parts start on cache lines when the buffer does. The last parts may be short or empty.
+  // `total` elements cut into `chunks` parts; every boundary is a multiple of `granule` elements,
+  // so that parts start on cache lines when the buffer does. The last parts may be short or empty.
   static Partition cut(std::uint64_t total, int chunks, std::uint64_t granule) {
     Partition p;
     const std::uint64_t n = static_cast<std::uint64_t>(chunks);

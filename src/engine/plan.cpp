@@ -6,8 +6,8 @@
 
 namespace treering {
 
-Result<std::unique_ptr<Plan>> Plan::build(algos::Schedule schedule, const algos::Algorithm* algorithm,
-                                          Transport& transport) {
+Result<std::unique_ptr<Plan>> Plan::build(algos::Schedule schedule,
+                                          const algos::Algorithm* algorithm, Transport& transport) {
   auto plan = std::make_unique<Plan>();
   plan->schedule_ = std::move(schedule);
   plan->algorithm_ = algorithm;
@@ -57,7 +57,8 @@ Status Plan::bind_links(Transport& transport) {
         if (bound.space != Space::kLink) continue;
         const LinkId id = schedule_.operands[step.first_operand + i].link;
         const bool is_output = i >= step.inputs;
-        auto [it, fresh] = index.try_emplace({id, is_output}, static_cast<std::int32_t>(links_.size()));
+        auto [it, fresh] =
+            index.try_emplace({id, is_output}, static_cast<std::int32_t>(links_.size()));
         if (fresh) {
           PlanLink link;
           link.id = id;

@@ -1,7 +1,8 @@
 // Plan: a schedule bound to one communicator's links, ready to run.
 //
-// Built once per (communicator, collective, algorithm, root) and cached; it does not depend on counts or
-// types. Building it makes the links that it uses resident, so that running it never faults.
+// Built once per (communicator, collective, algorithm, root) and cached; it does not depend on
+// counts or types. Building it makes the links that it uses resident, so that running it never
+// faults.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ struct PlanStep {
   std::int32_t first_operand = 0;
   // The operand whose chunk gives the length of the step's messages; -1: the call's wire partition.
   std::int32_t sized_by = -1;
-  // A later round may run this step once the earlier one has passed step `gate` of the lane: the last
-  // one that uses any link of this step. That keeps every link's messages in round order.
+  // A later round may run this step once the earlier one has passed step `gate` of the lane: the
+  // last one that uses any link of this step. That keeps every link's messages in round order.
   std::int32_t gate = 0;
 };
 
@@ -59,7 +60,8 @@ struct PlanLink {
 
 class Plan {
  public:
-  static Result<std::unique_ptr<Plan>> build(algos::Schedule schedule, const algos::Algorithm* algorithm,
+  static Result<std::unique_ptr<Plan>> build(algos::Schedule schedule,
+                                             const algos::Algorithm* algorithm,
                                              Transport& transport);
 
   const algos::Schedule& schedule() const { return schedule_; }

@@ -22,18 +22,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kLimitS = 2.0;
 
-// /dev/shm and /tmp of this process's own, so that other programs' files do not count.
-void make_private_tmp() {
-  static const bool made = ::unshare(CLONE_NEWNS) == 0 &&
-                           ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                           ::mount("none", "/tmp", "tmpfs", 0, nullptr) == 0 &&
-                           ::mount("none", "/dev/shm", "tmpfs", 0, "size=1m") == 0;
-  if (!made) GTEST_SKIP() << "needs root: a mount namespace with a /tmp of its own";
+// While a test runs, /dev/shm and /tmp are this process's own, so that other programs' files do not
+// count.
+constexpr const char* kPrivate[] = {"/tmp", "/dev/shm"};
+
+bool mount_private() {
+  static const bool own_namespace =
+      ::unshare(CLONE_NEWNS) == 0 &&
+      ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  return own_namespace && ::mount("none", "/tmp", "tmpfs", 0, nullptr) == 0 &&
+         ::mount("none", "/dev/shm", "tmpfs", 0, "size=1m") == 0;
 }
 
 std::set<std::string> left_behind() {
   std::set<std::string> names;
-  for (const char* dir : {"/tmp", "/dev/shm"}) {
+  for (const char* dir : kPrivate) {
     for (const auto& e : std::filesystem::directory_iterator(dir)) names.insert(e.path().string());
   }
   return names;
@@ -41,8 +44,19 @@ std::set<std::string> left_behind() {
 
 class Kill : public testing::Test {
  protected:
-  void SetUp() override { make_private_tmp(); }
-  void TearDown() override { EXPECT_EQ(left_behind(), std::set<std::string>{}); }
+  void SetUp() override {
+    if (!mount_private()) GTEST_SKIP() << "needs root: a mount namespace with a /tmp of its own";
+    mounted_ = true;
+  }
+  // The test runner's report may lie below /tmp: give that back.
+  void TearDown() override {
+    if (!mounted_) return;
+    EXPECT_EQ(left_behind(), std::set<std::string>{});
+    for (const char* dir : kPrivate) EXPECT_EQ(::umount2(dir, MNT_DETACH), 0) << dir;
+  }
+
+ private:
+  bool mounted_ = false;
 };
 
 void die_after_us(long us) {
