@@ -16,6 +16,9 @@ import time
 
 from tap import Tap
 
+# Under nohup SIGHUP is ignored, and children inherit that: these tests are about its default.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 TREERING = os.path.abspath(sys.argv[1])
 TAP = Tap()
 
