@@ -6,6 +6,8 @@
 
 namespace treering {
 
+StoreConnection::~StoreConnection() { ::shutdown(fd_.get(), SHUT_RDWR); }
+
 bool StoreConnection::read(std::size_t limit) {
   while (input_.size() < limit) {
     char buffer[16 * 1024];

@@ -23,6 +23,11 @@ class StoreConnection {
   StoreConnection(UniqueFd fd, const Key128& server_nonce, Deadline greet_by)
       : nonce(server_nonce), greeting(greet_by), fd_(std::move(fd)) {}
 
+  StoreConnection(const StoreConnection&) = delete;
+  StoreConnection& operator=(const StoreConnection&) = delete;
+  // The peer sees the end even if a forked child has a copy of the socket.
+  ~StoreConnection();
+
   int fd() const { return fd_.get(); }
 
   // Appends what has arrived to input(), which grows to `limit` bytes at most. False: the peer has

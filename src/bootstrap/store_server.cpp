@@ -76,6 +76,7 @@ struct StoreServer::Shared {
   std::unordered_map<int, std::unique_ptr<StoreConnection>> connections;
   std::map<std::uint64_t, StoreGroup> groups;
   Deadline listen_again = Deadline::never();
+  Deadline promises_end = Deadline::never();
 
   void serve();
   bool end_if_done();
@@ -89,6 +90,7 @@ struct StoreServer::Shared {
   void close(StoreConnection& connection, bool with_goodbye);
   void check_time();
   void flush_all();
+  void remove_dead();
   void watch_listener(bool on);
 };
 
@@ -158,27 +160,39 @@ void StoreServer::Shared::serve() {
     }
     check_time();
     flush_all();
-    std::erase_if(connections, [](const auto& entry) { return entry.second->is_dead; });
+    remove_dead();
     std::erase_if(groups, [](const auto& entry) { return entry.second.is_over(); });
   }
+}
+
+void StoreServer::Shared::remove_dead() {
+  std::erase_if(connections, [this](const auto& entry) {
+    if (!entry.second->is_dead) return false;
+    // Closing does not end the registration if a forked child holds the socket too, and its events
+    // would point to a connection that is no more.
+    ::epoll_ctl(epoll.get(), EPOLL_CTL_DEL, entry.first, nullptr);
+    return true;
+  });
 }
 
 bool StoreServer::Shared::end_if_done() {
   const std::lock_guard lock(mutex);
   std::erase_if(promised, [](const auto& entry) { return entry.second.expired(); });
-  if (!promised.empty()) return false;
-  if (!groups.empty()) return false;
+  promises_end = Deadline::never();
+  for (const auto& [group, end] : promised) promises_end = Deadline::earlier(promises_end, end);
+  if (!promised.empty() || !groups.empty()) return false;
   for (const auto& [fd, connection] : connections) {
     if (connection->is_leaving) return false;
   }
   ended = true;
+  ::shutdown(listener.get(), SHUT_RDWR);  // for a forked child's copy of it too
   listener.reset();
   connections.clear();
   return true;
 }
 
 Deadline StoreServer::Shared::next_wake() const {
-  Deadline wake = listen_again;
+  Deadline wake = Deadline::earlier(listen_again, promises_end);
   for (const auto& [id, group] : groups) wake = Deadline::earlier(wake, group.next_check());
   for (const auto& [fd, connection] : connections) {
     if (connection->group == nullptr) wake = Deadline::earlier(wake, connection->greeting);
@@ -197,11 +211,12 @@ void StoreServer::Shared::accept_some() {
   for (int i = 0; i < kMaxAcceptsInARow; ++i) {
     UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
+      const int error = errno;
+      if (error == EINTR || error == ECONNABORTED) continue;
       const bool is_full =
-          errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+          error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
       // A dropped stranger's descriptor is free after this batch of events.
       if (is_full && !drop_oldest_stranger(0)) watch_listener(false);
-      if (errno == EINTR || errno == ECONNABORTED) continue;
       return;
     }
     const int on = 1;
@@ -210,15 +225,15 @@ void StoreServer::Shared::accept_some() {
     if (!nonce.ok()) return;
     auto connection = std::make_unique<StoreConnection>(std::move(fd), nonce.value(),
                                                         Deadline::after_ms(kGreetingMs));
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLRDHUP;
-    event.data.ptr = connection.get();
-    if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, connection->fd(), &event) != 0) continue;
     wire::Challenge challenge;
     challenge.nonce = nonce.value();
     connection->queue(std::make_shared<const std::string>(reinterpret_cast<const char*>(&challenge),
                                                           sizeof challenge));
     if (!connection->flush()) continue;
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLRDHUP;
+    event.data.ptr = connection.get();
+    if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, connection->fd(), &event) != 0) continue;
     drop_oldest_stranger(kMaxStrangers - 1);
     connections.emplace(connection->fd(), std::move(connection));
   }

@@ -10,6 +10,10 @@
 #include "bootstrap/store.hpp"
 #include "tests/unit/bootstrap_util.hpp"
 
+// Several tests fork while the thread of a store is there, and start one in the child.
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+
 namespace treering {
 namespace {
 
@@ -207,6 +211,7 @@ TEST(Rendezvous, TheDeathOfTheRootIsSeenAtOnce) {
     ::pause();
     ::_exit(0);
   }
+  ::close(pipe_fds[1]);
   IdBytes id{};
   ASSERT_EQ(::read(pipe_fds[0], id.data(), id.size()), static_cast<ssize_t>(id.size()));
   auto joined = join_root(id, 2, 0, quick_config());
@@ -226,7 +231,32 @@ TEST(Rendezvous, TheDeathOfTheRootIsSeenAtOnce) {
   EXPECT_EQ(gone.code(), Code::kRemote);
   EXPECT_CONTAINS(gone.message(), "has ended");
   ::close(pipe_fds[0]);
-  ::close(pipe_fds[1]);
+}
+
+TEST(Rendezvous, AForkedChildKeepsNothingAlive) {
+  // The child has copies of the listening socket and of both ends of every connection.
+  const IdBytes id = new_root();
+  auto first = join_root(id, 2, 0, quick_config());
+  auto second = join_root(id, 2, 1, quick_config());
+  ASSERT_TRUE(first.ok() && second.ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  std::thread other([&] { EXPECT_TRUE(exchanges_well(*second.value(), 2)); });
+  EXPECT_TRUE(exchanges_well(*first.value(), 2));
+  other.join();
+  first.value().reset();
+  second.value().reset();
+  const Deadline deadline = Deadline::after_ms(5000);
+  Status again;
+  do {
+    again = join_root(id, 2, 0, quick_config(1000)).status();
+  } while (again.message().find("nobody listens") == std::string::npos && !deadline.expired());
+  EXPECT_CONTAINS(again.message(), "nobody listens");
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(UniqueId, AnyChangedByteIsNoticed) {
