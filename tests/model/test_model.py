@@ -14,7 +14,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from tap import Tap
 
-MODEL = os.path.join(sys.argv[1], 'tests', 'model', 'fifo.pml')
+MODEL = os.path.join(os.path.abspath(sys.argv[1]), 'tests', 'model', 'fifo.pml')
 HOLDS = [('one reader, two communicators with an abort between them', ['READERS=1', 'MESSAGES=4', 'EPOCHS=2']),
          ('two readers', ['READERS=2', 'MESSAGES=4', 'EPOCHS=1'])]
 # What is broken, how, and what Spin must say.
