@@ -4,16 +4,17 @@
 #include "engine/reduce.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <type_traits>
 
-#include "engine/reduce_scalar.hpp"
-#include "engine/reduce_vector.hpp"
+#include "engine/reduce_folds.hpp"
 #include "hwy/cache_control.h"
 
 namespace treering {
 namespace {
 
-// Up to here a reduction is done before the vector kernel would have been chosen.
+// Up to here a reduction is done before a vector kernel would have been chosen.
 constexpr std::size_t kScalarElems = 4;
 // Of the stack and of the first-level cache, for what runs block by block; whole elements.
 constexpr std::size_t kBlockBytes = 4096;
@@ -25,49 +26,6 @@ const std::uint8_t* at_byte(const void* pointer, std::size_t offset) {
 }
 std::uint8_t* at_byte(void* pointer, std::size_t offset) {
   return static_cast<std::uint8_t*>(pointer) + offset;
-}
-
-template <class Element>
-void fold_short(const ReduceArgs& args) {
-  switch (args.op) {
-    case RedOp::kProd:
-      return fold_scalar<Element, RedOp::kProd>(args);
-    case RedOp::kMin:
-      return fold_scalar<Element, RedOp::kMin>(args);
-    case RedOp::kMax:
-      return fold_scalar<Element, RedOp::kMax>(args);
-    default:
-      return fold_scalar<Element, RedOp::kSum>(args);
-  }
-}
-
-void fold_short(const ReduceArgs& args) {
-  switch (args.type) {
-    case Type::kInt8:
-      return fold_short<SameElement<std::int8_t>>(args);
-    case Type::kUint8:
-      return fold_short<SameElement<std::uint8_t>>(args);
-    case Type::kInt32:
-      return fold_short<SameElement<std::int32_t>>(args);
-    case Type::kUint32:
-      return fold_short<SameElement<std::uint32_t>>(args);
-    case Type::kInt64:
-      return fold_short<SameElement<std::int64_t>>(args);
-    case Type::kUint64:
-      return fold_short<SameElement<std::uint64_t>>(args);
-    case Type::kFloat16:
-      return fold_short<Float16Element>(args);
-    case Type::kBfloat16:
-      return fold_short<Bfloat16Element>(args);
-    case Type::kFloat32:
-      return fold_short<SameElement<float>>(args);
-    case Type::kFloat64:
-      return fold_short<SameElement<double>>(args);
-    case Type::kFloat8E4m3:
-      return fold_short<Float8E4m3Element>(args);
-    case Type::kFloat8E5m2:
-      return fold_short<Float8E5m2Element>(args);
-  }
 }
 
 // One operand of a copy or of a block: `bytes` from `source` to `target`, which may be the same.
@@ -127,12 +85,14 @@ void fold_user(const ReduceArgs& args) {
   }
 }
 
+// Truncates toward zero.
 template <class T>
 void divide(std::uint8_t* p, std::size_t elems, std::uint32_t divisor) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
   for (std::size_t i = 0; i < elems; ++i, p += sizeof(T)) {
     T value;
     std::memcpy(&value, p, sizeof(T));
-    value = divide_integer(value, divisor);
+    value = static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(divisor));
     std::memcpy(p, &value, sizeof(T));
   }
 }
@@ -179,10 +139,10 @@ void reduce(const ReduceArgs& args) {
     move(args);
   } else if (args.op == RedOp::kUser) {
     fold_user(args);
-  } else if (args.elems <= kScalarElems) {
-    return fold_short(args);
   } else if (args.divisor != 1 && !is_float(args.type)) {
     fold_and_divide(args);
+  } else if (args.elems <= kScalarElems) {
+    return fold_scalars(args, 0, args.elems);
   } else {
     fold_vectors(args, 0, args.elems);
   }

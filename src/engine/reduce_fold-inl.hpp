@@ -24,26 +24,12 @@ namespace HWY_NAMESPACE {
 // p may have any alignment.
 template <class D>
 HWY_INLINE hn::Vec<D> load_raw(D d, const std::uint8_t* p) {
-  using Lane = hn::TFromD<D>;
-#if HWY_TARGET == HWY_SCALAR  // its LoadU dereferences the pointer
-  Lane lane;
-  std::memcpy(&lane, p, sizeof(lane));
-  return hn::Set(d, lane);
-#else
-  return hn::LoadU(d, reinterpret_cast<const Lane*>(p));
-#endif
+  return hn::LoadU(d, reinterpret_cast<const hn::TFromD<D>*>(p));
 }
 
 template <class D>
 HWY_INLINE void store_raw(hn::Vec<D> v, D d, std::uint8_t* p) {
-  using Lane = hn::TFromD<D>;
-#if HWY_TARGET == HWY_SCALAR
-  (void)d;
-  const Lane lane = hn::GetLane(v);
-  std::memcpy(p, &lane, sizeof(lane));
-#else
-  hn::StoreU(v, d, reinterpret_cast<Lane*>(p));
-#endif
+  hn::StoreU(v, d, reinterpret_cast<hn::TFromD<D>*>(p));
 }
 
 struct SumOp {
@@ -198,7 +184,7 @@ class Folder {
   template <int kSteps>
   HWY_INLINE void scale_result(Fold* planes) const {
     if constexpr (hwy::IsFloat<Folded>()) {
-      multiply<kSteps>(planes, scale_out_);  // also by 1, which is exact and saves a branch
+      if (scale_out_ != 1) multiply<kSteps>(planes, scale_out_);
     }
   }
 

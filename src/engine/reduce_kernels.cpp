@@ -1,20 +1,38 @@
-// The tables of vector kernels, one per instruction set, and the choice among them at run time.
+// The table of vector kernels of each instruction set, and the choice among them at run time.
 
-// SSE4 and wider on x86; below it, and where there is no NEON, plain C++ (Highway's scalar target).
-// Vectors lie in arrays here, which SVE and RVV do not allow; a CPU with SVE has NEON.
+// SSE4 and wider on x86, NEON on ARM; on other CPUs no vectors. (Highway's SVE and RVV vectors
+// cannot lie in arrays, as ours do; a CPU with SVE has NEON.)
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/reduce_kernels.cpp"
 #include "hwy/foreach_target.h"
 // foreach_target.h must come before what depends on the target.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
 #include "engine/reduce.hpp"
 #include "engine/reduce_fold-inl.hpp"
-#include "engine/reduce_vector.hpp"
+#include "engine/reduce_folds.hpp"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace treering {
 namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+
+void fold(const ReduceArgs& args, std::size_t first_elem, std::size_t elems) {
+  if (args.num_inputs > 1 || is_float(args.type)) return fold_scalars(args, first_elem, elems);
+  const std::size_t offset = first_elem * type_bytes(args.type);
+  for (int k = 0; k < args.num_outputs; ++k) {
+    std::memmove(static_cast<std::uint8_t*>(args.outputs[k]) + offset,
+                 static_cast<const std::uint8_t*>(args.inputs[0]) + offset,
+                 elems * type_bytes(args.type));
+  }
+}
+
+#else
 
 using Kernel = void (*)(const ReduceArgs& args, std::size_t first_elem, std::size_t elems);
 
@@ -27,13 +45,13 @@ struct Kernels {
   Kernel max;
 };
 
-// A sum of n inputs, specialised where the time is likely to be spent: not on CPUs of before 2013,
-// and not for 8-bit floats, which take long over their arithmetic.
+// A sum of n inputs, specialised where loads and stores take the time: not where elements must be
+// taken apart, and not on CPUs of before 2013.
 template <class Codec, int n>
 constexpr Kernel sum_of() {
-  constexpr bool kWorthIt =
-      HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_SSE4 && Codec::kPlanes < 4;
-  return Folder < Codec, SumOp, kWorthIt ? n : 0 > ::run;
+  constexpr bool kSpecial = Codec::kPlanes == 1 && HWY_TARGET != HWY_SSE4;
+  constexpr int kInputs = kSpecial ? n : 0;
+  return Folder<Codec, SumOp, kInputs>::run;
 }
 
 // Integers add and multiply the same, signed or not, so that types share kernels; they differ in
@@ -77,6 +95,8 @@ void fold(const ReduceArgs& args, std::size_t first_elem, std::size_t elems) {
   const bool special = args.num_inputs <= kMaxSumInputs && args.scaled_inputs == 0;
   kernels.sum[special ? args.num_inputs : 0](args, first_elem, elems);
 }
+
+#endif  // targets
 
 const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 
