@@ -3,11 +3,15 @@
 //     out_1 = ... = out_m = scale_out * ((s_1 * in_1) op (s_2 * in_2) op ... op (s_n * in_n))
 //
 // folded left to right, element by element. 8- and 16-bit floats are widened to float32, folded
-// there and rounded once at the end (nearest even; NaN becomes the type's quiet NaN; e4m3 overflows
-// to NaN, e5m2 and float16 to infinity). float32, float64 and integers fold in their own type,
-// integers wrap. min/max: a NaN input wins and gives the type's quiet NaN; -0 < +0. The bits do not
+// there and rounded once at the end (engine/numeric.hpp: nearest even; e4m3 overflows to NaN, e5m2
+// and float16 to infinity). float32, float64 and integers fold in their own type, integers wrap.
+// min/max: a NaN input wins; -0 < +0. Whatever the operator, a NaN result is the type's positive
+// quiet NaN, because the sign and payload of a computed NaN differ between CPUs. The bits do not
 // depend on CPU, alignment, length or on how a vector is cut (no fused multiply-add, no
 // reassociation).
+//
+// kNone moves the one input's bits as they are. kUser calls the caller's operator, maybe several
+// times, on blocks of the vector; neither is scaled or divided.
 //
 // Any alignment that is a multiple of the element size. An output may be the very same address as
 // an input (in place); other overlap is not allowed. Thread-safe, allocates nothing, never fails.
@@ -45,8 +49,8 @@ struct ReduceArgs {
   // avg: divide the finished fold by this (floats: multiply by 1/divisor in the fold's type before
   // rounding; integers: truncate toward zero). 1 = nothing.
   std::uint32_t divisor = 1;
-  // Bit i: output i is written with streaming (non-temporal) stores where its alignment allows;
-  // reduce then ends in a store fence.
+  // Bit i: output i is written with streaming (non-temporal) stores where its alignment and length
+  // allow; reduce then ends in a store fence.
   std::uint64_t streaming_outputs = 0;
   const UserOp* user = nullptr;  // kUser
 };
