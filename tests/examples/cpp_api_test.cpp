@@ -189,12 +189,11 @@ TEST(CppApi, OperatorsOfTheCallersOwn) {
   run_ranks(3, [](tr::Communicator& comm) {
     const int r = comm.rank();
     // Keeps the digits in the order of the ranks: does not commute.
-    int calls = 0;
+    const std::int64_t base = 10;
     auto append = tr::RedOp::create<std::int64_t>(
-        [&calls](std::int64_t lower, std::int64_t higher) {
-          ++calls;
+        [base](std::int64_t lower, std::int64_t higher) {
           std::int64_t shift = 1;
-          while (shift <= higher) shift *= 10;
+          while (shift <= higher) shift *= base;
           return lower * shift + higher;
         },
         tr::Commutes::kNo);
@@ -275,8 +274,14 @@ TEST(CppApi, ErrorsCarryCodeAndText) {
     EXPECT_EQ(after.error().code, TR_ABORTED);
   });
   EXPECT_FALSE(tr::Communicator::in_process(0).ok());
+}
+
+// Suites of this name run first, before there are threads that a fork would lose.
+TEST(ResultDeathTest, AskingForWhatIsNotThereEndsTheProgram) {
   EXPECT_EQ(tr::Result<int>(3).value(), 3);
   EXPECT_DEATH((void)tr::Result<int>(tr::Error{}).value(), "");
+  EXPECT_DEATH((void)tr::Result<int>(3).error(), "");
+  EXPECT_DEATH((void)tr::Status().error(), "");
 }
 
 }  // namespace
