@@ -9,9 +9,7 @@
 namespace treering::algos {
 namespace {
 
-int floor_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n / 2); }
 int ceil_log2(int n) { return n < 2 ? 0 : floor_log2(n - 1) + 1; }
-int wrap(int a, int n) { return (a + n) % n; }
 
 // What a rank sends and receives, as messages; a cast is received by n-1 ranks.
 struct Counts {

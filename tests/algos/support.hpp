@@ -24,6 +24,10 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
+inline int floor_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n / 2); }
+// a modulo n, for a >= -2n.
+inline int wrap(int a, int n) { return (a + 2 * n) % n; }
+
 inline std::vector<int> proven_sizes() {
   std::vector<int> sizes;
   for (int n = 1; n <= 17; ++n) sizes.push_back(n);

@@ -18,9 +18,6 @@ LinkId pair_link(int src, int dst, int channel = 0) {
 }
 LinkId cast_link(int src) { return {LinkId::Kind::kCast, 0, src, -1}; }
 
-int wrap(int a, int n) { return (a + 2 * n) % n; }
-int floor_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n / 2); }
-
 // All chunks of 0..n-1 but one.
 Chunks all_but(int n, int missing) {
   Chunks chunks;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kMaxBytes = 1ull << 40;
 
-std::vector<std::string> split(const std::string& text) {
+std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> out;
   std::stringstream stream(text);
   for (std::string item; std::getline(stream, item, ',');) out.push_back(item);
@@ -22,7 +22,7 @@ std::vector<std::string> split(const std::string& text) {
 template <class T, class FromName, class ToName>
 Failure parse_list(const std::string& text, const char* what, int all, FromName from_name,
                    ToName to_name, std::vector<T>* out) {
-  for (const std::string& name : split(text)) {
+  for (const std::string& name : split_list(text)) {
     const auto value = from_name(name);
     if (name != "all" && !value) {
       std::string known = "all";
