@@ -54,6 +54,7 @@ TRAIN_CLONES void tile(int k, const float* a, std::ptrdiff_t row_stride, std::pt
 class ReferenceGemm : public Gemm {
  public:
   const char* name() const override { return "ref"; }
+  bool rows_are_independent() const override { return true; }
 
   void multiply(Transpose ta, Transpose tb, int m, int n, int k, const float* a, const float* b,
                 float* c) override {
@@ -113,6 +114,7 @@ class OpenBlasGemm : public Gemm {
  public:
   OpenBlasGemm() { openblas_set_num_threads(1); }
   const char* name() const override { return "openblas"; }
+  bool rows_are_independent() const override { return false; }
 
   void multiply(Transpose ta, Transpose tb, int m, int n, int k, const float* a, const float* b,
                 float* c) override {

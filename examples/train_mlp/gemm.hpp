@@ -20,6 +20,8 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
   virtual const char* name() const = 0;
+  // Are the bits of a row of c the same whatever number of rows is computed with it?
+  virtual bool rows_are_independent() const = 0;
   // c = op(a) op(b), where op(a) is m x k, op(b) is k x n, c is m x n and op transposes if asked.
   // All are row-major without gaps: a transposed a is stored as k x m. c overlaps neither a nor b.
   // Any of m, n, k may be 0.

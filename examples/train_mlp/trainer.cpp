@@ -275,8 +275,9 @@ int Trainer::run() {
   check_sync();
   if (is_first()) report_.end(hash_of(parameters_), sent_bytes(), steps_);
   if (replay_) {
-    std::printf("equal to serial: bit for bit over %d steps; whole-batch gradient within %.1e\n",
-                replay_->steps(), replay_->worst_error());
+    std::printf("equal to serial: bit for bit over %d steps; whole-batch gradient within %.1e%s\n",
+                replay_->steps(), replay_->worst_error(),
+                replay_->error_is_bounded() ? "" : " (OpenBLAS: unbounded, see replay.hpp)");
   }
   if (last_test_accuracy_ < options_.min_accuracy) {
     if (is_first()) {
