@@ -27,6 +27,7 @@
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -90,13 +91,16 @@ class GlooLibrary final : public Library {
     return {};
   }
 
+  // The settings take turns, and their objects are costly to make: those of one case are kept.
   Failure prepare(const std::string& setting, const Case& what, void* send, void* recv) override {
     return guarded([&] {
-      call_ = nullptr;
-      algorithm_.reset();
+      if (what != what_ || send != send_ || recv != recv_) prepared_.clear();
       what_ = what;
       send_ = static_cast<char*>(send);
       recv_ = static_cast<char*>(recv);
+      const auto [entry, is_new] = prepared_.try_emplace(setting);
+      now_ = &entry->second;
+      if (!is_new) return;
       if (!reduces(what.op)) {
         prepare_move();
         return;
@@ -118,7 +122,7 @@ class GlooLibrary final : public Library {
 
   Failure run(std::uint64_t times) override {
     return guarded([&] {
-      for (std::uint64_t i = 0; i < times; ++i) call_();
+      for (std::uint64_t i = 0; i < times; ++i) now_->call();
     });
   }
 
@@ -130,6 +134,13 @@ class GlooLibrary final : public Library {
   }
 
  private:
+  // The objects behind a call; the call ends first.
+  struct Prepared {
+    std::vector<char> scratch;
+    std::unique_ptr<gloo::Algorithm> algorithm;
+    std::function<void()> call;
+  };
+
   std::size_t bytes() const { return what_.count * type_bytes(what_.type); }
   bool at_root() const { return rank() == what_.root; }
   bool in_place() const { return what_.in_place != 0; }
@@ -142,7 +153,7 @@ class GlooLibrary final : public Library {
     options->setOutput(reinterpret_cast<T*>(recv_), what_.count);
     options->setAlgorithm(setting == "ring" ? Options::Algorithm::RING : Options::Algorithm::BCUBE);
     options->setReduceFunction(gloo_function<T>(what_.redop));
-    call_ = [options] { gloo::allreduce(*options); };
+    now_->call = [options] { gloo::allreduce(*options); };
   }
 
   template <class T>
@@ -153,7 +164,7 @@ class GlooLibrary final : public Library {
     options->setOutput(reinterpret_cast<T*>(recv_), what_.count);
     options->setRoot(what_.root);
     options->setReduceFunction(gloo_function<T>(what_.redop));
-    call_ = [options] { gloo::reduce(*options); };
+    now_->call = [options] { gloo::reduce(*options); };
   }
 
   // The older templates work in place: out of place the input is copied first, as a caller would
@@ -164,15 +175,15 @@ class GlooLibrary final : public Library {
     const std::vector<T*> pointers = {reinterpret_cast<T*>(recv_)};
     const int count = static_cast<int>(what_.count);
     if (setting == "ring_chunked_sync") {
-      algorithm_ = std::make_unique<gloo::AllreduceRingChunked<T>>(context, pointers, count,
-                                                                   gloo_reduction<T>(what_.redop));
+      now_->algorithm = std::make_unique<gloo::AllreduceRingChunked<T>>(
+          context, pointers, count, gloo_reduction<T>(what_.redop));
     } else {
-      algorithm_ = std::make_unique<gloo::AllreduceHalvingDoubling<T>>(
+      now_->algorithm = std::make_unique<gloo::AllreduceHalvingDoubling<T>>(
           context, pointers, count, gloo_reduction<T>(what_.redop));
     }
-    call_ = [this] {
+    now_->call = [this, algorithm = now_->algorithm.get()] {
       if (recv_ != send_) std::memcpy(recv_, send_, bytes());
-      algorithm_->run();
+      algorithm->run();
     };
   }
 
@@ -181,15 +192,15 @@ class GlooLibrary final : public Library {
   template <class T>
   void prepare_reduce_scatter(const std::string& setting) {
     const int total = static_cast<int>(send_elems(what_, ranks()));
-    scratch_.resize(in_place() ? 0 : bytes() * static_cast<std::size_t>(ranks()));
-    char* work = in_place() ? send_ : scratch_.data();
-    algorithm_ = std::make_unique<gloo::ReduceScatterHalvingDoubling<T>>(
+    if (!in_place()) now_->scratch.resize(bytes() * static_cast<std::size_t>(ranks()));
+    char* work = in_place() ? send_ : now_->scratch.data();
+    now_->algorithm = std::make_unique<gloo::ReduceScatterHalvingDoubling<T>>(
         setting == "halving_doubling" ? async_ : sync_, std::vector<T*>{reinterpret_cast<T*>(work)},
         total, std::vector<int>(static_cast<std::size_t>(ranks()), static_cast<int>(what_.count)),
         gloo_reduction<T>(what_.redop));
-    call_ = [this, work] {
+    now_->call = [this, work, algorithm = now_->algorithm.get()] {
       if (work != send_) std::memcpy(work, send_, bytes() * static_cast<std::size_t>(ranks()));
-      algorithm_->run();
+      algorithm->run();
       if (work != recv_) std::memmove(recv_, work, bytes());
     };
   }
@@ -204,14 +215,14 @@ class GlooLibrary final : public Library {
         if (at_root() && !in_place()) options->setInput(send_, one);
         options->setOutput(recv_, one);
         options->setRoot(what_.root);
-        call_ = [options] { gloo::broadcast(*options); };
+        now_->call = [options] { gloo::broadcast(*options); };
         break;
       }
       case Op::kAllGather: {
         auto options = std::make_shared<gloo::AllgatherOptions>(async_);
         if (!in_place()) options->setInput(send_, one);
         options->setOutput(recv_, all);
-        call_ = [options] { gloo::allgather(*options); };
+        now_->call = [options] { gloo::allgather(*options); };
         break;
       }
       case Op::kGather: {
@@ -219,7 +230,7 @@ class GlooLibrary final : public Library {
         options->setInput(send_, one);
         if (at_root()) options->setOutput(recv_, all);
         options->setRoot(what_.root);
-        call_ = [options] { gloo::gather(*options); };
+        now_->call = [options] { gloo::gather(*options); };
         break;
       }
       case Op::kScatter: {
@@ -231,14 +242,14 @@ class GlooLibrary final : public Library {
         }
         options->setOutput(recv_, one);
         options->setRoot(what_.root);
-        call_ = [options] { gloo::scatter(*options); };
+        now_->call = [options] { gloo::scatter(*options); };
         break;
       }
       case Op::kAllToAll: {
         auto options = std::make_shared<gloo::AlltoallOptions>(async_);
         options->setInput(send_, all);
         options->setOutput(recv_, all);
-        call_ = [options] { gloo::alltoall(*options); };
+        now_->call = [options] { gloo::alltoall(*options); };
         break;
       }
       case Op::kSendRecv: {
@@ -248,7 +259,7 @@ class GlooLibrary final : public Library {
             async_->createUnboundBuffer(recv_, one);
         const int next = (rank() + 1) % ranks();
         const int previous = (rank() + ranks() - 1) % ranks();
-        call_ = [=] {
+        now_->call = [=] {
           to->recv(previous, 0);
           from->send(next, 0);
           from->waitSend();
@@ -257,7 +268,7 @@ class GlooLibrary final : public Library {
         break;
       }
       default:
-        call_ = [this] {
+        now_->call = [this] {
           gloo::BarrierOptions options(async_);
           gloo::barrier(options);
         };
@@ -269,9 +280,8 @@ class GlooLibrary final : public Library {
   Case what_;
   char* send_ = nullptr;
   char* recv_ = nullptr;
-  std::vector<char> scratch_;
-  std::unique_ptr<gloo::Algorithm> algorithm_;
-  std::function<void()> call_;
+  std::map<std::string, Prepared> prepared_;  // by setting, of what_ and its buffers
+  Prepared* now_ = nullptr;
 };
 
 int variable_or(const char* name, int otherwise) {

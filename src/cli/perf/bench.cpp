@@ -165,11 +165,9 @@ Failure Bench::measure(const Case& what, std::vector<Row>* rows) {
 
 Failure Bench::ask(const Contender& contender, Command command, std::vector<Reply>* replies) {
   copy_text(contender.setting, command.setting);
-  Failure failure = teams_[contender.team].command(command, interrupt_, replies);
-  if (failure)
-    failure =
-        *failure + "\n  while it ran " + label_of(op_name(command.what.op), contender.setting);
-  return failure;
+  const Failure failure = teams_[contender.team].command(command, interrupt_, replies);
+  if (!failure) return std::nullopt;
+  return *failure + "\n  while it ran " + label_of(op_name(command.what.op), contender.setting);
 }
 
 Failure Bench::check(const Case& what, Contender& contender) {
