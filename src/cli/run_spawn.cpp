@@ -41,6 +41,7 @@ void set_variables(const Options& options, const Job& job, int rank) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kExitLauncher);  // it had died before prctl
   ::sigprocmask(SIG_SETMASK, &job.signal_mask, nullptr);
+  ::setrlimit(RLIMIT_NOFILE, &job.file_limit);
   ::dup2(input, STDIN_FILENO);
   if (out >= 0) ::dup2(out, STDOUT_FILENO);
   if (err >= 0) ::dup2(err, STDERR_FILENO);
@@ -70,6 +71,7 @@ Result<Pipe> make_pipe() {
 Result<Job> make_job(const sigset_t& signal_mask) {
   Job job;
   job.signal_mask = signal_mask;
+  ::getrlimit(RLIMIT_NOFILE, &job.file_limit);
   unsigned char key[16];
   if (::getrandom(key, sizeof key, 0) != sizeof key) {
     return system_error("cannot get random bytes for the job's key", errno);

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <string>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "cli/run.hpp"
@@ -15,7 +16,9 @@ namespace treering::run {
 struct Job {
   std::string key;          // TR_JOB_KEY: 32 hexadecimal digits
   std::string master_port;  // MASTER_PORT, for programs that bring their own rendezvous
-  sigset_t signal_mask{};   // which signals are blocked in a rank: those that were when we started
+  // As they were when we started: a rank gets these, not ours.
+  sigset_t signal_mask{};
+  rlimit file_limit{};
 };
 Result<Job> make_job(const sigset_t& signal_mask);
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -31,6 +32,14 @@ bool is_same_file(int a, int b) {
 Deadline job_deadline(double timeout_s) {
   return timeout_s > 0 ? Deadline::after_ms(static_cast<std::int64_t>(std::ceil(timeout_s * 1000)))
                        : Deadline::never();
+}
+
+// Two pipes for each rank; the ranks themselves get the limit that we were started with.
+void raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::string seconds_text(double seconds) {
@@ -68,6 +77,7 @@ int Supervisor::run() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGCHLD);
   sigaddset(&signals, SIGTERM);
+  raise_file_limit();
   child_signals_.reset(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   status_ = start_ranks();
   if (status_ == 0) loop_until_ended();
@@ -120,7 +130,7 @@ void Supervisor::loop_until_ended() {
     wait_for_events();
     if (!phase_end_.expired()) continue;
     if (phase_ == Phase::kAsked) {
-      force();
+      phase_ = Phase::kForced;
     } else if (!ranks_.empty()) {
       gives_up_output_ = true;
       end(kExitTimeout, "not done after " + seconds_text(options_.timeout_s) + ": " +
@@ -195,13 +205,13 @@ void Supervisor::on_control() {
     // The launcher has been killed: nobody waits for a tidy end.
     gives_up_output_ = true;
     control_.reset();
-    force();
+    phase_ = Phase::kForced;
   } else if (phase_ == Phase::kRunning) {
     gives_up_output_ = true;
     end(kExitSignal + signal, std::string("stopped by ") + ::strsignal(signal));
   } else {
     gives_up_output_ = true;
-    force();
+    phase_ = Phase::kForced;
   }
 }
 
@@ -229,8 +239,6 @@ void Supervisor::end(int status, const std::string& why) {
   phase_ = Phase::kAsked;
   phase_end_ = Deadline::after_ms(kAskedMs);
 }
-
-void Supervisor::force() { phase_ = Phase::kForced; }
 
 void Supervisor::drain() {
   phase_ = Phase::kForced;

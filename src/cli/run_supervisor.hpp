@@ -38,7 +38,6 @@ class Supervisor {
   void relay_input();
   // Remembers the status, says why, asks all to end.
   void end(int status, const std::string& why);
-  void force();
   void drain();
   void say(const std::string& text);
   std::vector<int> running() const;
