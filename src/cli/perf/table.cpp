@@ -22,21 +22,40 @@ std::string spread_text(const Timing& timing) {
   return time_text(timing.min_us) + ".." + time_text(timing.max_us);
 }
 
-void print_timing(const Case& what, int ranks, const Timing& timing, bool with_ratio) {
+// A line under construction; printed without the blanks at its end.
+class Line {
+ public:
+  template <class... Args>
+  void add(const char* format, Args... args) {
+    char text[128];
+    std::snprintf(text, sizeof text, format, args...);
+    text_ += text;
+  }
+  void print() {
+    text_.resize(text_.find_last_not_of(' ') + 1);
+    std::printf("%s\n", text_.c_str());
+    text_.clear();
+  }
+
+ private:
+  std::string text_;
+};
+
+void add_timing(const Case& what, int ranks, const Timing& timing, bool with_ratio, Line* line) {
   if (!timing.measured) {
-    std::printf("  %9s %19s %8s %8s %7s", "N/A", "", "", "", "");
-    if (with_ratio) std::printf(" %6s", "");
+    line->add("  %9s %19s %8s %8s %7s", "N/A", "", "", "", "");
+    if (with_ratio) line->add(" %6s", "");
     return;
   }
   const std::string wrong = timing.wrong ? std::to_string(*timing.wrong) : "N/A";
-  std::printf("  %9s %19s %8.2f %8.2f %7s", time_text(timing.median_us).c_str(),
-              spread_text(timing).c_str(), alg_bandwidth(what, ranks, timing.median_us),
-              bus_bandwidth(what, ranks, timing.median_us), wrong.c_str());
+  line->add("  %9s %19s %8.2f %8.2f %7s", time_text(timing.median_us).c_str(),
+            spread_text(timing).c_str(), alg_bandwidth(what, ranks, timing.median_us),
+            bus_bandwidth(what, ranks, timing.median_us), wrong.c_str());
   if (!with_ratio) return;
   if (timing.ratio) {
-    std::printf(" %6.2f", *timing.ratio);
+    line->add(" %6.2f", *timing.ratio);
   } else {
-    std::printf(" %6s", "");
+    line->add(" %6s", "");
   }
 }
 
@@ -55,39 +74,43 @@ void Table::print_head(const std::vector<std::string>& versions) const {
       options.rounds,
       options.iters > 0 ? (std::to_string(options.iters) + " iterations").c_str()
                         : ("about " + time_text(options.batch_ms) + " ms").c_str());
-  if (has_peers())
-    std::printf("# ratio: time of the fastest peer / our time (> 1: we are faster)\n");
-  std::printf("#\n#%*s", has_labels() ? 74 : 49, "");
+  if (has_peers()) std::printf("# ratio: fastest peer's time / our time (> 1: we are faster)\n");
+  std::printf("#\n");
+  Line line;
+  line.add("#%*s", has_labels() ? 74 : 49, "");
   for (const std::uint32_t mode : job_.modes) {
-    std::printf("  %-*s", has_peers() ? 62 : 55, kModeNames[mode]);
+    line.add("  %-*s", has_peers() ? 62 : 55, kModeNames[mode]);
   }
-  std::printf("\n#%11s %11s %11s %10s %4s", "size", "count", "type", "redop", "root");
-  if (has_labels()) std::printf(" %-24s", "library");
+  line.print();
+  line.add("#%11s %11s %11s %10s %4s", "size", "count", "type", "redop", "root");
+  if (has_labels()) line.add(" %-24s", "library");
   for (std::size_t i = 0; i < job_.modes.size(); ++i) {
-    std::printf("  %9s %19s %8s %8s %7s", "time", "min..max", "algbw", "busbw", "#wrong");
-    if (has_peers()) std::printf(" %6s", "ratio");
+    line.add("  %9s %19s %8s %8s %7s", "time", "min..max", "algbw", "busbw", "#wrong");
+    if (has_peers()) line.add(" %6s", "ratio");
   }
-  std::printf("\n#%11s %11s %11s %10s %4s", "(B)", "(elements)", "", "", "");
-  if (has_labels()) std::printf(" %-24s", "");
+  line.print();
+  line.add("#%11s %11s %11s %10s %4s", "(B)", "(elements)", "", "", "");
+  if (has_labels()) line.add(" %-24s", "");
   for (std::size_t i = 0; i < job_.modes.size(); ++i) {
-    std::printf("  %9s %19s %8s %8s %7s", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
-    if (has_peers()) std::printf(" %6s", "");
+    line.add("  %9s %19s %8s %8s %7s", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
+    if (has_peers()) line.add(" %6s", "");
   }
-  std::printf("\n");
+  line.print();
   std::fflush(stdout);
 }
 
 void Table::print_rows(const std::vector<Row>& rows) const {
   for (const Row& row : rows) {
-    std::printf(" %11llu %11llu %11s %10s %4s", static_cast<unsigned long long>(row.bytes),
-                static_cast<unsigned long long>(row.what.count), type_name(row.what.type),
-                reduces(row.what.op) ? red_op_name(row.what.redop) : "none",
-                is_rooted(row.what.op) ? std::to_string(row.what.root).c_str() : "-1");
-    if (has_labels()) std::printf(" %-24s", row.label.c_str());
+    Line line;
+    line.add(" %11llu %11llu %11s %10s %4s", static_cast<unsigned long long>(row.bytes),
+             static_cast<unsigned long long>(row.what.count), type_name(row.what.type),
+             reduces(row.what.op) ? red_op_name(row.what.redop) : "none",
+             is_rooted(row.what.op) ? std::to_string(row.what.root).c_str() : "-1");
+    if (has_labels()) line.add(" %-24s", row.label.c_str());
     for (const std::uint32_t mode : job_.modes) {
-      print_timing(row.what, job_.options.ranks, row.timing[mode], has_peers());
+      add_timing(row.what, job_.options.ranks, row.timing[mode], has_peers(), &line);
     }
-    std::printf("\n");
+    line.print();
   }
   std::fflush(stdout);
 }
