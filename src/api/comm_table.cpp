@@ -77,12 +77,17 @@ tr_comm_t add_comm(std::shared_ptr<Communicator> comm) {
       slot = new Slot;
       t.slots[i].store(slot, std::memory_order_release);  // pairs with decode
     }
-    if (slot->generation.load(std::memory_order_relaxed) % 2 != 0) continue;
+    // The flag of a free slot is held as long as its last communicator is being destroyed.
+    if (slot->generation.load(std::memory_order_relaxed) % 2 != 0 ||
+        slot->entered.exchange(true, std::memory_order_acquire)) {
+      continue;
+    }
     std::lock_guard slot_lock(slot->mutex);
     comm->set_entry_flag(&slot->entered);
     slot->comm = std::move(comm);
     const std::uint32_t generation = slot->generation.load(std::memory_order_relaxed) + 1;
     slot->generation.store(generation, std::memory_order_release);
+    slot->entered.store(false, std::memory_order_release);
     return encode(i, generation);
   }
   return nullptr;

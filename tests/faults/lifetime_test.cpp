@@ -3,6 +3,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -71,6 +72,28 @@ TEST(Lifetime, ThousandCommunicatorsLeakNothing) {
                         return {};
                       }),
             "");
+}
+
+// Handles are reused: a communicator that is still being destroyed by one thread must not get in
+// the way of one that another thread has just made.
+TEST(Lifetime, ThreadsCreateAndDestroySideBySide) {
+  std::vector<std::thread> threads;
+  std::vector<std::string> errors(8);
+  for (std::string& error : errors) {
+    threads.emplace_back([&error] {
+      for (int i = 0; i < 400 && error.empty(); ++i) {
+        tr_comm_t comm = nullptr;
+        float x = 1;
+        if (tr_comm_init_all(&comm, 1) != TR_SUCCESS ||
+            tr_all_reduce(&x, &x, 1, TR_FLOAT32, TR_SUM, comm, nullptr) != TR_SUCCESS ||
+            tr_comm_destroy(comm) != TR_SUCCESS) {
+          error = tr_get_last_error();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 // From scratch, unique id and store included.

@@ -15,14 +15,16 @@ namespace {
 
 constexpr std::size_t kReportBytes = 4096;
 
-std::string run_body(const RankBody& body, tr_comm_t comm, int rank, int size) {
+// A wait of the library ends before the test's limit, so that a hang says what it waited for.
+std::string run_body(const RankBody& body, tr_comm_t comm, int rank, int size, int limit_s) {
+  (void)tr_comm_set_option(comm, TR_OPT_TIMEOUT_MS, limit_s * 750);
   std::string found = body(comm, rank, size);
   // A body may have destroyed its communicator, or left it failed; both are its own business.
   (void)tr_comm_destroy(comm);
   return found;
 }
 
-std::string run_threads(int size, const RankBody& body) {
+std::string run_threads(int size, const RankBody& body, int limit_s) {
   std::vector<tr_comm_t> comms(size);
   if (const tr_result_t r = tr_comm_init_all(comms.data(), size); r != TR_SUCCESS) {
     return failure("tr_comm_init_all", r);
@@ -30,7 +32,7 @@ std::string run_threads(int size, const RankBody& body) {
   std::vector<std::string> found(size);
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r) {
-    threads.emplace_back([&, r] { found[r] = run_body(body, comms[r], r, size); });
+    threads.emplace_back([&, r] { found[r] = run_body(body, comms[r], r, size, limit_s); });
   }
   for (std::thread& t : threads) t.join();
   std::string all;
@@ -40,7 +42,7 @@ std::string run_threads(int size, const RankBody& body) {
   return all;
 }
 
-std::string process_main(int id_pipe, int size, int rank, const RankBody& body,
+std::string process_main(int id_pipe, int size, int rank, const RankBody& body, int limit_s,
                          const tr_unique_id_t* made) {
   tr_unique_id_t id;
   if (made != nullptr) {
@@ -52,7 +54,7 @@ std::string process_main(int id_pipe, int size, int rank, const RankBody& body,
   if (const tr_result_t r = tr_comm_init_rank(&comm, size, id, rank); r != TR_SUCCESS) {
     return failure("tr_comm_init_rank", r);
   }
-  return run_body(body, comm, rank, size);
+  return run_body(body, comm, rank, size, limit_s);
 }
 
 std::string run_processes(int size, const RankBody& body, int limit_s) {
@@ -77,10 +79,10 @@ std::string run_processes(int size, const RankBody& body, int limit_s) {
           found = "cannot pass the unique id on";
       }
       ::close(pipe_fds[1]);
-      if (found.empty()) found = process_main(-1, size, r, body, &id);
+      if (found.empty()) found = process_main(-1, size, r, body, limit_s, &id);
     } else {
       ::close(pipe_fds[1]);
-      found = process_main(pipe_fds[0], size, r, body, nullptr);
+      found = process_main(pipe_fds[0], size, r, body, limit_s, nullptr);
     }
     std::snprintf(reports + kReportBytes * r, kReportBytes, "%s", found.c_str());
     ::_exit(found.empty() ? 0 : 1);
@@ -123,7 +125,8 @@ std::string failure(const char* call, tr_result_t result) {
 }
 
 std::string run_ranks(Mode mode, int size, const RankBody& body, int limit_s) {
-  return mode == Mode::kThreads ? run_threads(size, body) : run_processes(size, body, limit_s);
+  return mode == Mode::kThreads ? run_threads(size, body, limit_s)
+                                : run_processes(size, body, limit_s);
 }
 
 }  // namespace treering::test
