@@ -150,7 +150,7 @@ bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
       return false;
     }
     inputs_[i] = input_address(in[i], first, bytes);
-    if (call.scaled && in[i].space == Space::kIn && i < 64) args.scaled_inputs |= 1ull << i;
+    if (call.scaled && in[i].space == Space::kIn) args.scaled_input = i;
   }
   const bool stream = bytes >= kMinStreamBytes;
   for (int i = 0; i < step.outputs; ++i) {
@@ -160,7 +160,7 @@ bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
     if (stream && wanted && i < 64) args.streaming_outputs |= 1ull << i;
   }
   const bool moves_only =
-      step.inputs == 1 && args.scaled_inputs == 0 && !(step.last && call.divisor > 1);
+      step.inputs == 1 && args.scaled_input < 0 && !(step.last && call.divisor > 1);
   if (!(moves_only && step.outputs == 1 && inputs_[0] == outputs_[0])) {
     args.inputs = inputs_.data();
     args.num_inputs = step.inputs;

@@ -1,6 +1,6 @@
 // The reduction kernel of the host engine: fold n inputs, store the result to m outputs.
 //
-//     out_1 = ... = out_m = scale_out * ((s_1 * in_1) op (s_2 * in_2) op ... op (s_n * in_n))
+//     out_1 = ... = out_m = ((s_1 * in_1) op (s_2 * in_2) op ... op (s_n * in_n)) / divisor
 //
 // folded left to right, element by element. 8- and 16-bit floats are widened to float32, folded
 // there and rounded once at the end (engine/numeric.hpp: nearest even; e4m3 overflows to NaN, e5m2
@@ -40,17 +40,17 @@ struct ReduceArgs {
   std::size_t elems = 0;
   Type type = Type::kFloat32;
   RedOp op = RedOp::kSum;  // kNone: num_inputs == 1, bytes are moved (scales are ignored)
-  // s_i = scale_in for the inputs whose bit is set in scaled_inputs (pre-multiplied sum), else 1.
+  // s_i = scale_in for the input of number scaled_input (pre-multiplied sum: a rank's own), else 1.
   // The product is formed in the fold's type (float32 for 8- and 16-bit floats) and then rounded to
   // the element type before it is folded: a scaled input has the same bits whether it is folded
   // here or sent to another rank first. Floating-point types only.
-  std::uint64_t scaled_inputs = 0;  // inputs 0..63; an input beyond is never scaled
+  int scaled_input = -1;  // none
   double scale_in = 1.0;
   // avg: divide the finished fold by this (floats: multiply by 1/divisor in the fold's type before
   // rounding; integers: truncate toward zero). 1 = nothing.
   std::uint32_t divisor = 1;
   // Bit i: output i is written with streaming (non-temporal) stores where its alignment and length
-  // allow; reduce then ends in a store fence.
+  // allow; reduce then ends in a store fence. Outputs beyond 63 are written with ordinary stores.
   std::uint64_t streaming_outputs = 0;
   const UserOp* user = nullptr;  // kUser
 };

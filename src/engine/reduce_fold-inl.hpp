@@ -172,7 +172,7 @@ class Folder {
       Codec::unpack(load_raw(RawTag(), p + step * kStepBytes), planes + step * kPlanes);
     }
     if constexpr (kInputs == 0 && hwy::IsFloat<Folded>()) {
-      if (k < 64 && ((args_.scaled_inputs >> k) & 1) != 0) {
+      if (k == args_.scaled_input) {
         multiply<kSteps>(planes, static_cast<Folded>(args_.scale_in));
         for (int i = 0; i < kSteps * kPlanes; i += kPlanes) {  // rounded to the element type
           Codec::unpack(Codec::pack(planes + i), planes + i);

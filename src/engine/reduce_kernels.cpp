@@ -92,7 +92,7 @@ void fold(const ReduceArgs& args, std::size_t first_elem, std::size_t elems) {
     default:
       break;
   }
-  const bool special = args.num_inputs <= kMaxSumInputs && args.scaled_inputs == 0;
+  const bool special = args.num_inputs <= kMaxSumInputs && args.scaled_input < 0;
   kernels.sum[special ? args.num_inputs : 0](args, first_elem, elems);
 }
 

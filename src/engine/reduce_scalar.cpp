@@ -63,7 +63,7 @@ void fold(const ReduceArgs& args, std::size_t first_elem, std::size_t elems) {
                 sizeof(Stored));
     Folded value = Element::load(stored);
     if constexpr (std::is_floating_point_v<Folded>) {
-      if (input < 64 && ((args.scaled_inputs >> input) & 1) != 0) {
+      if (input == args.scaled_input) {
         value = Element::load(Element::store(value * static_cast<Folded>(args.scale_in)));
       }
     }

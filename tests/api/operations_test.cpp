@@ -264,6 +264,26 @@ TEST_P(Operations, SplitByColourAndKey) {
 INSTANTIATE_TEST_SUITE_P(Modes, Operations, testing::Values(Mode::kThreads, Mode::kProcesses),
                          [](const auto& mode) { return std::string(mode_name(mode.param)); });
 
+// A step of a direct algorithm folds as many inputs as there are ranks; each rank's own is scaled.
+TEST(ManyRanks, EachScalesItsOwnInput) {
+  const auto body = [](tr_comm_t comm, int rank, int size) -> std::string {
+    tr_op_t op = 0;
+    RETURN_IF_FAILED(tr_op_create_premul_sum(&op, rank + 1));
+    for (const char* algorithm : {"one_shot", "two_shot", "ring"}) {
+      RETURN_IF_FAILED(tr_comm_set_algorithm(comm, "all_reduce", algorithm));
+      std::vector<float> x(80, 1.0f);
+      RETURN_IF_FAILED(tr_all_reduce(x.data(), x.data(), x.size(), TR_FLOAT32, op, comm, nullptr));
+      const float want = static_cast<float>(size * (size + 1) / 2);
+      for (const float y : x) {
+        if (y != want) return std::string(algorithm) + ": " + std::to_string(y);
+      }
+    }
+    RETURN_IF_FAILED(tr_op_destroy(op));
+    return {};
+  };
+  EXPECT_EQ(run_ranks(Mode::kThreads, 70, body), "");
+}
+
 // All ranks of a communicator driven by one thread, in a group.
 TEST(OneThread, DrivesAllRanksInAGroup) {
   constexpr int kRanks = 4;

@@ -87,7 +87,7 @@ inline std::uint64_t encode(Type type, double value) {
 struct Operation {
   Type type = Type::kFloat32;
   RedOp op = RedOp::kSum;
-  std::uint64_t scaled_inputs = 0;
+  int scaled_input = -1;
   double scale_in = 1.0;
   std::uint32_t divisor = 1;
 };
@@ -111,7 +111,7 @@ inline std::uint64_t fold_floats(const Operation& operation, const std::uint64_t
   double total = 0;
   for (int k = 0; k < n; ++k) {
     double value = decode(type, codes[k]);
-    if (k < 64 && ((operation.scaled_inputs >> k) & 1) != 0) {
+    if (k == operation.scaled_input) {
       const double factor = fold_rounded(type, operation.scale_in);
       value = decode(type, encode(type, fold_rounded(type, value * factor)));
     }

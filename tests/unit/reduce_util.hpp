@@ -163,7 +163,7 @@ inline void check_call(const Pool& pool, const reference::Operation& operation,
   args.elems = layout.elems;
   args.type = operation.type;
   args.op = operation.op;
-  args.scaled_inputs = operation.scaled_inputs;
+  args.scaled_input = operation.scaled_input;
   args.scale_in = operation.scale_in;
   args.divisor = operation.divisor;
   args.streaming_outputs = layout.streaming;
