@@ -73,10 +73,10 @@ typedef enum {
  * - min/max: NaN wins over every number (the result is a quiet NaN), and -0 < +0.
  * - avg is sum, then one division by the number of ranks (integers: truncated toward zero, of the
  *   wrapped sum; floats: multiplication by 1/n before the last rounding for 8- and 16-bit types).
- * - 8- and 16-bit floats are widened to float32 within one rank's fold and rounded once at its end,
- * to nearest even; NaN stays NaN; the same bits on every CPU. docs: README "Reduction rules".
+ * - 8- and 16-bit floats are widened to float32 within one rank's fold and rounded once at its
+ *   end, to nearest even; NaN stays NaN; the same bits on every CPU. README: "Reduction rules".
  * - Pre-multiplied sum (tr_op_create_premul_sum): each rank's input is multiplied by its own
- * factor.
+ *   factor and rounded to the type, then summed.
  */
 typedef int32_t tr_op_t;
 enum { TR_SUM = 0, TR_PROD = 1, TR_MIN = 2, TR_MAX = 3, TR_AVG = 4, TR_NUM_BUILTIN_OPS = 5 };
@@ -123,8 +123,8 @@ TR_API tr_result_t tr_comm_size(tr_comm_t comm, int* size);
 TR_API tr_result_t tr_comm_rank(tr_comm_t comm, int* rank);
 /* Waits until all operations issued on comm are done. Local. */
 TR_API tr_result_t tr_comm_finalize(tr_comm_t comm);
-/* Finalizes and frees comm. Local: it waits for this rank's operations only. NULL, a destroyed or
- * garbage handle: TR_INVALID_USAGE. */
+/* Finalizes and frees comm. Local: it waits for this rank's operations only. A
+ * destroyed or garbage handle: TR_INVALID_USAGE. */
 TR_API tr_result_t tr_comm_destroy(tr_comm_t comm);
 /* Makes every operation on comm, on every rank, return TR_ABORTED soon, and never blocks. The
  * communicator must still be destroyed. */
@@ -138,7 +138,8 @@ TR_API tr_result_t tr_comm_explain(tr_comm_t comm, const char** text);
 /* ---- Streams and events -----------------------------------------------------------------------
  */
 /* A host stream: calls on it enqueue and return; operations complete in the order given. Several
- * may be in flight at once where their buffers do not overlap. */
+ * may be in flight at once where their buffers do not overlap. Streams are synchronized, destroyed
+ * and events recorded outside groups only. */
 TR_API tr_result_t tr_stream_create(tr_stream_t* stream);
 /* Waits for all operations on the stream; returns the first error among them. NULL: TR_SUCCESS. */
 TR_API tr_result_t tr_stream_synchronize(tr_stream_t stream);
@@ -258,8 +259,8 @@ TR_API tr_result_t tr_recv(void* recvbuf, uint64_t count, tr_type_t type, int pe
 /* ---- Options ------------------------------------------------------------------------------------
  */
 /* TR_OPT_ORDERED: 1 = every reduction folds in rank order, so that its bits depend neither on
- * algorithm nor on partition (default 0). TR_OPT_TIMEOUT_MS: deadline of every wait. TR_OPT_ALGO_*
- * force one algorithm: see tr_comm_set_algorithm. Collective: all ranks set the same. */
+ * algorithm nor on partition (default 0). TR_OPT_TIMEOUT_MS: deadline of every wait. Collective:
+ * all ranks set the same. */
 typedef enum { TR_OPT_ORDERED = 0, TR_OPT_TIMEOUT_MS = 1 } tr_option_t;
 TR_API tr_result_t tr_comm_set_option(tr_comm_t comm, tr_option_t option, int64_t value);
 /* Forces an algorithm ("ring", "tree", "two_shot", ...) for a collective ("all_reduce", ...);

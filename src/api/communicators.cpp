@@ -149,7 +149,6 @@ tr_result_t tr_comm_finalize(tr_comm_t comm) {
 tr_result_t tr_comm_destroy(tr_comm_t comm) {
   return guarded([&]() -> Status {
     CommCall call;
-    if (comm == nullptr) return invalid_usage("the communicator is NULL");
     TR_RETURN_IF_ERROR(call.enter(comm));
     if (group_uses(call.comm()))
       return invalid_usage("the communicator has calls in an open group");

@@ -15,6 +15,13 @@ Status find_event(tr_event_t handle, std::shared_ptr<Event>* event) {
   return {};
 }
 
+// A stream's calls in an open group have not been issued: who waited for them would wait for
+// nothing.
+Status outside_group(const char* function) {
+  return in_group() ? invalid_usage(std::string(function) + " is not allowed inside a group")
+                    : Status{};
+}
+
 Status find_real_stream(tr_stream_t handle, std::shared_ptr<Stream>* stream) {
   if (handle == nullptr) return invalid_argument("the stream is NULL");
   return find_stream(handle, stream);
@@ -32,6 +39,7 @@ tr_result_t tr_stream_create(tr_stream_t* stream) {
 
 tr_result_t tr_stream_synchronize(tr_stream_t stream) {
   return guarded([&]() -> Status {
+    TR_RETURN_IF_ERROR(outside_group("tr_stream_synchronize"));
     std::shared_ptr<Stream> s;
     TR_RETURN_IF_ERROR(find_stream(stream, &s));
     return s == nullptr ? Status{} : s->synchronize(kSpin);
@@ -50,6 +58,7 @@ tr_result_t tr_stream_query(tr_stream_t stream, int* done) {
 
 tr_result_t tr_stream_destroy(tr_stream_t stream) {
   return guarded([&]() -> Status {
+    TR_RETURN_IF_ERROR(outside_group("tr_stream_destroy"));
     std::shared_ptr<Stream> s;
     TR_RETURN_IF_ERROR(find_real_stream(stream, &s));
     const Status status = s->synchronize(kSpin);
@@ -68,7 +77,7 @@ tr_result_t tr_event_create(tr_event_t* event) {
 
 tr_result_t tr_event_record(tr_event_t event, tr_stream_t stream) {
   return guarded([&]() -> Status {
-    if (in_group()) return invalid_usage("tr_event_record is not allowed inside a group");
+    TR_RETURN_IF_ERROR(outside_group("tr_event_record"));
     std::shared_ptr<Event> e;
     std::shared_ptr<Stream> s;
     TR_RETURN_IF_ERROR(find_event(event, &e));

@@ -105,12 +105,17 @@ TEST_F(Usage, Groups) {
   EXPECT_ERROR(TR_INVALID_ARGUMENT, "root is 9",
                tr_broadcast(in_, out_, 1, TR_FLOAT32, 9, comm_, nullptr));
   EXPECT_ERROR(TR_INVALID_USAGE, "open group", tr_comm_destroy(comm_));
+  tr_stream_t stream;
+  ASSERT_EQ(tr_stream_create(&stream), TR_SUCCESS);
+  EXPECT_ERROR(TR_INVALID_USAGE, "inside a group", tr_stream_synchronize(stream));
+  EXPECT_ERROR(TR_INVALID_USAGE, "inside a group", tr_stream_destroy(stream));
   EXPECT_ERROR(TR_INVALID_ARGUMENT, "root is 9", tr_group_end());
+  EXPECT_EQ(tr_stream_destroy(stream), TR_SUCCESS);
   EXPECT_EQ(out_[0], -1);
 }
 
 TEST(Handles, DestroyedGarbageNull) {
-  EXPECT_ERROR(TR_INVALID_USAGE, "NULL", tr_comm_destroy(nullptr));
+  EXPECT_ERROR(TR_INVALID_ARGUMENT, "NULL", tr_comm_destroy(nullptr));
   int stack = 0;
   EXPECT_ERROR(TR_INVALID_USAGE, "garbage", tr_comm_destroy(reinterpret_cast<tr_comm_t>(&stack)));
   EXPECT_ERROR(TR_INVALID_USAGE, "garbage",
