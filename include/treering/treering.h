@@ -52,7 +52,8 @@ typedef enum {
   TR_INTERNAL_ERROR = 9, /* a broken invariant: please report it */
 } tr_result_t;
 
-typedef enum {
+typedef int32_t tr_type_t; /* no enum: a wrong number must be an error, not undefined */
+enum {
   TR_INT8 = 0,
   TR_UINT8 = 1,
   TR_INT32 = 2,
@@ -66,7 +67,7 @@ typedef enum {
   TR_FLOAT8_E4M3 = 10, /* OCP e4m3fn: no infinity, overflow becomes NaN */
   TR_FLOAT8_E5M2 = 11, /* OCP e5m2: IEEE-like, overflow becomes infinity */
   TR_NUM_TYPES = 12
-} tr_type_t;
+};
 
 /* Reduction operators. One rule each, the same for every algorithm, on every rank:
  * - Integers wrap (two's complement) in sum and prod.
@@ -261,7 +262,8 @@ TR_API tr_result_t tr_recv(void* recvbuf, uint64_t count, tr_type_t type, int pe
 /* TR_OPT_ORDERED: 1 = every reduction folds in rank order, so that its bits depend neither on
  * algorithm nor on partition (default 0). TR_OPT_TIMEOUT_MS: deadline of every wait. Collective:
  * all ranks set the same. */
-typedef enum { TR_OPT_ORDERED = 0, TR_OPT_TIMEOUT_MS = 1 } tr_option_t;
+typedef int32_t tr_option_t;
+enum { TR_OPT_ORDERED = 0, TR_OPT_TIMEOUT_MS = 1 };
 TR_API tr_result_t tr_comm_set_option(tr_comm_t comm, tr_option_t option, int64_t value);
 /* Forces an algorithm ("ring", "tree", "two_shot", ...) for a collective ("all_reduce", ...);
  * "auto" undoes it. A name that does not exist for it, or not for this many ranks:

@@ -39,7 +39,8 @@ void leave_all() {
     Slot* slot = entry.load(std::memory_order_acquire);
     if (slot == nullptr) break;
     std::lock_guard lock(slot->mutex);
-    if (slot->comm != nullptr) slot->comm->mark_left();
+    // A forked child's exit is not its parent's.
+    if (slot->comm != nullptr && slot->comm->check_process().ok()) slot->comm->mark_left();
   }
 }
 

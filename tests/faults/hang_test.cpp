@@ -174,16 +174,16 @@ TEST(Fork, ChildIsRefusedParentGoesOn) {
                           if (std::strstr(tr_get_last_error(), "forked") == nullptr) ::_exit(2);
                           ::exit(0);  // runs exit handlers too
                         }
+                        int status = 0;
+                        ::waitpid(child, &status, 0);
+                        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+                          return "child status " + std::to_string(status);
                         for (int i = 0; i < 1000; ++i) {
                           if (const tr_result_t r =
                                   tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
                               r != TR_SUCCESS)
                             return failure("parent", r);
                         }
-                        int status = 0;
-                        ::waitpid(child, &status, 0);
-                        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-                          return "child status " + std::to_string(status);
                         return failure("after", tr_barrier(comm, nullptr));
                       }),
             "");

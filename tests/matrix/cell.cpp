@@ -336,7 +336,7 @@ std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracl
   std::vector<std::byte> input = make_input(cell, rank, mine.in_elems);
   Buffer in(mine.in_elems * elem, cell.shift_in * elem);
   Buffer out(mine.out_elems * elem, cell.shift_out * elem);
-  std::memcpy(in.data(), input.data(), input.size());
+  std::copy(input.begin(), input.end(), in.data());
   const std::byte* sendbuf = in.data();
   std::byte* recvbuf = out.data();
   if (in_place) {
