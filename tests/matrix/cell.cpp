@@ -372,7 +372,7 @@ std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracl
       return inputs[r].data() + in_part(layouts[r], cut, of).offset * elem;
     };
     const std::vector<std::byte> bytes = oracle->evaluate(e, oracle_args, leaf, to.elems);
-    std::memcpy(expected_out + to.offset * elem, bytes.data(), bytes.size());
+    std::copy(bytes.begin(), bytes.end(), expected_out + to.offset * elem);
   }
 
   tr_op_t op = TR_SUM;
@@ -384,7 +384,7 @@ std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracl
   if (result != TR_SUCCESS) return failure("call", result);
 
   if (!in.guards_intact() || !out.guards_intact()) return "wrote outside a buffer";
-  if (!in_place && std::memcmp(in.data(), input.data(), input.size()) != 0)
+  if (!in_place && !std::equal(input.begin(), input.end(), in.data()))
     return "changed the send buffer";
   for (std::size_t i = 0; i < written.bytes(); i += elem) {
     if (same_element(written.data() + i, expected.data() + i, cell.type)) continue;
