@@ -344,7 +344,7 @@ std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracl
       recvbuf = in.data() + mine.displs[rank] * elem;
     } else {
       sendbuf = out.data() + (mine.in_alone ? mine.displs[rank] * elem : 0);
-      std::memcpy(const_cast<std::byte*>(sendbuf), input.data(), input.size());
+      std::copy(input.begin(), input.end(), const_cast<std::byte*>(sendbuf));
     }
   }
   Buffer& written = in_place && mine.out_alone ? in : out;
