@@ -37,12 +37,11 @@ Bytes folded_by_user(const std::vector<const std::byte*>& inputs, const OracleCa
 Bytes folded(const std::vector<const std::byte*>& inputs, const OracleCall& call,
              std::uint32_t divisor, std::size_t elems) {
   if (call.op == RedOp::kUser) return folded_by_user(inputs, call, elems);
-  Bytes result(elems * type_bytes(call.type));
   // One input and nothing to divide is a move: its bits stay, those of a NaN too.
   if (inputs.size() == 1 && divisor == 1) {
-    std::memcpy(result.data(), inputs.front(), result.size());
-    return result;
+    return Bytes(inputs.front(), inputs.front() + elems * type_bytes(call.type));
   }
+  Bytes result(elems * type_bytes(call.type));
   with_number(call.type, [&]<class Number>(Number) {
     for (std::size_t i = 0; i < elems; ++i) {
       auto total = Number::load(inputs.front() + i * Number::kBytes);
