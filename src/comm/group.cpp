@@ -30,7 +30,8 @@ Status wait_all(const std::vector<std::shared_ptr<Ticket>>& tickets) {
   engines.erase(std::unique(engines.begin(), engines.end()), engines.end());
   if (engines.empty()) return {};
   for (Engine* e : engines) e->begin_helping();
-  Backoff backoff(engines.front()->spin());
+  Spin spin(engines.front()->spin());
+  Backoff backoff(spin);
   const auto all_done = [&] {
     return std::all_of(tickets.begin(), tickets.end(), [](const auto& t) {
       return t->done.load(std::memory_order_acquire);  // pairs with Engine::finish_locked

@@ -15,7 +15,8 @@ bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std:
 
 // The engines' own threads drive stream operations, and each has a deadline, so this ends.
 void await(const Ticket& ticket, int spin) {
-  Backoff backoff(spin);
+  Spin limit(spin);
+  Backoff backoff(limit);
   while (!ticket.done.load(std::memory_order_acquire)) backoff.pause();
 }
 

@@ -22,28 +22,57 @@ inline void cpu_relax() {
 #endif
 }
 
+// How many polls a wait makes before it yields its core, learnt from the waits before it. Where two
+// ranks share a core (because others keep the rest busy), what ends a wait is the yield, and every
+// poll before it is lost: so the number is halved, and doubled again when spinning pays.
+class Spin {
+ public:
+  explicit Spin(int most) : most_(most), polls_(most) {}
+  int most() const { return most_; }
+  int polls() const { return polls_; }
+
+  void ended_while_spinning() {
+    if (polls_ < most_) polls_ = std::min(most_, polls_ * 2);
+  }
+  void ended_by_yield() { polls_ = std::max(std::min(most_, kLeast), polls_ / 2); }
+
+ private:
+  static constexpr int kLeast = 32;
+  int most_;
+  int polls_;
+};
+
 class Backoff {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Backoff(int spin) : spin_(spin) {}
+  explicit Backoff(Spin& spin) : spin_(spin) {}
 
   // Something moved: start afresh.
   void reset() {
+    if (polls_ == 0) return;
+    if (yields_ == 0) {
+      spin_.ended_while_spinning();
+    } else if (yields_ <= kFewYields) {
+      spin_.ended_by_yield();
+    }
     polls_ = 0;
+    yields_ = 0;
     slow_ = napping_ = false;
   }
 
   // One failed poll. Returns true when the wait is slow enough to look at deadlines and peers:
   // about every 2 ms at most, never while spinning.
   bool pause() {
-    if (polls_ < spin_) {
+    if (polls_ < spin_.polls()) {
       ++polls_;
       cpu_relax();
       return false;
     }
+    ++yields_;
+    polls_ = std::max(polls_, 1);
     // The clock costs a good part of what a yield does: look at it every few yields only.
-    if (slow_ && !napping_ && ++yields_ % kYieldsPerLook != 0) {
+    if (slow_ && !napping_ && yields_ % kYieldsPerLook != 0) {
       sched_yield();
       return false;
     }
@@ -69,6 +98,7 @@ class Backoff {
  private:
   static constexpr auto kYieldFor = std::chrono::milliseconds(4);
   static constexpr unsigned kYieldsPerLook = 8;
+  static constexpr unsigned kFewYields = 4;  // more: the other one was busy, on whichever core
   static constexpr auto kCheckEvery = std::chrono::milliseconds(2);
 
   void nap(Clock::time_point now) {
@@ -78,11 +108,11 @@ class Backoff {
     nanosleep(&t, nullptr);
   }
 
-  int spin_;
+  Spin& spin_;
   int polls_ = 0;
   bool slow_ = false;     // spinning has ended: since_ and last_check_ are set
   bool napping_ = false;  // yielding has ended too
-  unsigned yields_ = 0;
+  unsigned yields_ = 0;   // of this wait, naps too
   Clock::time_point since_;
   Clock::time_point last_check_;
 };

@@ -18,7 +18,7 @@ void Engine::stop() {
 
 Status Engine::run_now(Operation& op) {
   op.is_head = true;
-  Backoff backoff(spin_);
+  Backoff backoff(spin_now_);
   while (!op.finished()) {
     if (op.progress()) {
       backoff.reset();
@@ -125,7 +125,8 @@ void Engine::end_helping() {
 
 Status Engine::wait(const Ticket& ticket) {
   begin_helping();
-  Backoff backoff(spin_);
+  Spin spin(spin_);
+  Backoff backoff(spin);
   while (!ticket.done.load(std::memory_order_acquire)) {  // pairs with finish_locked
     if (poll()) {
       backoff.reset();
@@ -151,7 +152,8 @@ Status Engine::drain() {
 
 void Engine::drive() {
   std::unique_lock lock(mutex_);
-  Backoff backoff(spin_);
+  Spin spin(spin_);
+  Backoff backoff(spin);
   while (!stop_) {
     if (active_.empty()) {
       wake_.wait(lock);

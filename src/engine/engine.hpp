@@ -51,7 +51,7 @@ struct Ticket {
 
 class Engine {
  public:
-  Engine(EngineOwner& owner, int spin) : owner_(owner), spin_(spin) {}
+  Engine(EngineOwner& owner, int spin) : owner_(owner), spin_(spin), spin_now_(spin) {}
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -92,6 +92,7 @@ class Engine {
 
   EngineOwner& owner_;
   const int spin_;
+  Spin spin_now_;     // of run_now
   std::mutex mutex_;  // guards all below but the atomics
   std::condition_variable wake_;
   std::deque<std::shared_ptr<Ticket>> active_;
