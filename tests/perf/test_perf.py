@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -114,11 +115,11 @@ if real:
     ratios = []
     for (library, size), row in rows.items():
         if library == 'treering':
-            peers = [other['out_of_place']['time_us'] for (name, bytes_), other in rows.items()
-                     if bytes_ == size and name != 'treering']
-            ratios.append(abs(row['out_of_place']['ratio'] -
-                              min(peers) / row['out_of_place']['time_us']) < 1e-9)
-    tap.check('peers: the ratio is that of the fastest', len(ratios) == 3 and all(ratios), shown(result))
+            ours = row['out_of_place']['rounds_us']
+            paired = [statistics.median(theirs / mine for theirs, mine in zip(other['out_of_place']['rounds_us'], ours))
+                      for (name, bytes_), other in rows.items() if bytes_ == size and name != 'treering']
+            ratios.append(abs(row['out_of_place']['ratio'] - min(paired)) < 1e-9)
+    tap.check('peers: the ratio is paired by round, that of the best', len(ratios) == 3 and all(ratios), shown(result))
     tap.check('peers: the table has the same rows',
               sum(line.split()[5:6] == ['treering'] for line in result.stdout.splitlines()
                   if not line.startswith('#')) == 3, shown(result))
@@ -128,7 +129,7 @@ if real:
               len(report['libraries']) == 1 + 1 + 2 * ('mpi' in real) + ('gloo' in real), [str(report)[:2000]])
     median_ok = all(sorted(t['rounds_us'])[0] <= t['time_us'] <= sorted(t['rounds_us'])[-1] and
                     t['min_us'] == min(t['rounds_us']) and t['max_us'] == max(t['rounds_us']) and
-                    len(t['rounds_us']) == 2 for row in rows.values() for t in [row['out_of_place']])
+                    2 <= len(t['rounds_us']) <= 8 for row in rows.values() for t in [row['out_of_place']])
     tap.check('json: median and spread are those of the rounds', bool(rows) and median_ok)
 else:
     tap.skip('peers: measured side by side', 'neither Open MPI nor Gloo was built')

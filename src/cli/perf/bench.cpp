@@ -38,18 +38,38 @@ std::string label_of(const std::string& team, const std::string& setting) {
   return setting.empty() ? team : team + ":" + setting;
 }
 
-// Each of our rows against the fastest peer that ran the same case in the same mode.
-void compare(std::vector<Row>* rows, std::uint32_t mode) {
-  const Row* best = nullptr;
-  for (const Row& row : *rows) {
-    if (row.ours || !row.timing[mode].measured) continue;
-    if (best == nullptr || row.timing[mode].median_us < best->timing[mode].median_us) best = &row;
+// The peer's time over ours, round by round: what two batches that follow each other have in common
+// (the machine's frequency, the distance of the cores that they run on, other programs) cancels.
+std::vector<double> paired_ratios(const Timing& ours, const Timing& peer) {
+  std::vector<double> ratios;
+  const std::size_t rounds = std::min(ours.rounds_us.size(), peer.rounds_us.size());
+  for (std::size_t i = 0; i < rounds; ++i) {
+    ratios.push_back(peer.rounds_us[i] / ours.rounds_us[i]);
   }
+  return ratios;
+}
+
+// The middle half of the ratios lies within a few percent: more rounds would not change the median.
+bool is_steady(std::vector<double> ratios) {
+  constexpr double kSpread = 1.1;
+  std::sort(ratios.begin(), ratios.end());
+  const std::size_t quarter = ratios.size() / 4;
+  return ratios[ratios.size() - 1 - quarter] <= kSpread * ratios[quarter];
+}
+
+// Each of our rows against the peer that does best beside it, of all that ran the same case in the
+// same mode.
+void compare(std::vector<Row>* rows, std::uint32_t mode) {
   for (Row& row : *rows) {
     Timing& timing = row.timing[mode];
-    if (!row.ours || !timing.measured || best == nullptr) continue;
-    timing.ratio = best->timing[mode].median_us / timing.median_us;
-    timing.best_peer = best->label;
+    if (!row.ours || !timing.measured) continue;
+    for (const Row& peer : *rows) {
+      if (peer.ours || !peer.timing[mode].measured) continue;
+      const double ratio = median(paired_ratios(timing, peer.timing[mode]));
+      if (timing.ratio && *timing.ratio <= ratio) continue;
+      timing.ratio = ratio;
+      timing.best_peer = peer.label;
+    }
   }
 }
 
@@ -151,14 +171,46 @@ Failure Bench::measure(const Case& what, std::vector<Row>* rows) {
       if (Failure failure = calibrate(in_mode, contender)) return failure;
     }
     for (int round = 0; round < job_.options.rounds; ++round) {
-      for (Contender& contender : contenders) {
-        double time_us = 0;
-        if (Failure failure = run_batch(in_mode, contender, &time_us)) return failure;
-        contender.timing->rounds_us.push_back(time_us);
-      }
+      if (Failure failure = run_round(in_mode, contenders)) return failure;
     }
+    if (Failure failure = steady(in_mode, contenders)) return failure;
     for (Contender& contender : contenders) summarise(contender.timing);
     compare(rows, mode);
+  }
+  return std::nullopt;
+}
+
+Failure Bench::run_round(const Case& what, std::vector<Contender>& contenders) {
+  for (Contender& contender : contenders) {
+    if (contender.beaten) continue;
+    double time_us = 0;
+    if (Failure failure = run_batch(what, contender, &time_us)) return failure;
+    contender.timing->rounds_us.push_back(time_us);
+  }
+  return std::nullopt;
+}
+
+// More rounds of ours and of the peers that come near it, where their ratio still swings.
+Failure Bench::steady(const Case& what, std::vector<Contender>& contenders) {
+  constexpr double kFarBehind = 1.5;
+  const auto ours =
+      std::find_if(contenders.begin(), contenders.end(), [](const Contender& c) { return c.ours; });
+  double best = std::numeric_limits<double>::infinity();
+  const auto ratio_of = [&](const Contender& peer) {
+    return median(paired_ratios(*ours->timing, *peer.timing));
+  };
+  if (ours == contenders.end()) return std::nullopt;
+  for (const Contender& c : contenders) {
+    if (!c.ours) best = std::min(best, ratio_of(c));
+  }
+  for (Contender& c : contenders) c.beaten = !c.ours && ratio_of(c) > kFarBehind * best;
+  const int most = (kMostRounds - 1) * job_.options.rounds;
+  for (int extra = 0; extra < most; ++extra) {
+    const bool done = std::all_of(contenders.begin(), contenders.end(), [&](const Contender& c) {
+      return c.ours || c.beaten || is_steady(paired_ratios(*ours->timing, *c.timing));
+    });
+    if (done) break;
+    if (Failure failure = run_round(what, contenders)) return failure;
   }
   return std::nullopt;
 }

@@ -26,7 +26,7 @@ struct Timing {
   double min_us = 0;
   double max_us = 0;
   std::optional<std::uint64_t> wrong;  // elements, over ranks and checks; none: not checked
-  // Ours: time of the fastest peer over our median.
+  // Ours: the time of the peer that does best over ours, median over the rounds of both.
   std::optional<double> ratio;
   std::string best_peer;
 };
@@ -41,6 +41,9 @@ struct Row {
 
 class Bench {
  public:
+  // Where a ratio swings there are up to this many times as many rounds as asked for.
+  static constexpr int kMostRounds = 4;
+
   // progress(done, all, what) is called before each contender's turn at a case.
   using Progress = std::function<void(int, int, const std::string&)>;
 
@@ -66,11 +69,14 @@ class Bench {
     std::string label;
     Timing* timing = nullptr;
     std::uint64_t warmup = 0;
+    bool beaten = false;  // far behind: takes no part in further rounds
   };
 
   Failure find_contenders(const Case& what, std::vector<Contender>* out);
   Failure check(const Case& what, Contender& contender);
   Failure calibrate(const Case& what, Contender& contender);
+  Failure run_round(const Case& what, std::vector<Contender>& contenders);
+  Failure steady(const Case& what, std::vector<Contender>& contenders);
   // One batch: microseconds per operation on the slowest rank.
   Failure run_batch(const Case& what, const Contender& contender, double* time_us);
   Failure ask(const Contender& contender, Command command, std::vector<Reply>* replies);

@@ -74,7 +74,12 @@ void Table::print_head(const std::vector<std::string>& versions) const {
       options.rounds,
       options.iters > 0 ? (std::to_string(options.iters) + " iterations").c_str()
                         : ("about " + time_text(options.batch_ms) + " ms").c_str());
-  if (has_peers()) std::printf("# ratio: fastest peer's time / our time (> 1: we are faster)\n");
+  if (has_peers()) {
+    std::printf(
+        "# ratio: the best peer's time / our time in the same round, median (> 1: we are faster);\n"
+        "#        up to %d times as many rounds where it swings\n",
+        Bench::kMostRounds);
+  }
   std::printf("#\n");
   Line line;
   line.add("#%*s", has_labels() ? 74 : 49, "");
