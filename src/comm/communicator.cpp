@@ -32,10 +32,11 @@ int usable_cpus() {
 }
 
 // A rank that spins keeps a core from the very rank that it waits for when there are more ranks
-// than cores.
+// than cores. A few polls are right even then: what another core is about to post would otherwise
+// cost two more switches (4 ranks on 2 cores, 8 bytes: 8 us instead of 5.3 in one of four runs).
 int spin_for(int size, const Config& config) {
   if (config.spin >= 0) return static_cast<int>(config.spin);
-  return size > usable_cpus() ? 0 : 2000;
+  return size > usable_cpus() ? 10 : 2000;
 }
 
 // The settings that all ranks must share, in words, so that a difference can be shown.
