@@ -7,7 +7,7 @@
 // A step folds its inputs, in the order listed, and stores the result in all of its outputs:
 //     out_1 = out_2 = ... = in_1 (op) in_2 (op) ...
 // Every verb is such a step. Steps name chunks, never bytes; a partition table gives a chunk its
-// bytes when a call is made (engine/partition.hpp), so one schedule serves every count. A chunk of
+// bytes when a call is made (core/partition.hpp), so one schedule serves every count. A chunk of
 // zero bytes is no message at either end.
 #pragma once
 

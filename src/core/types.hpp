@@ -36,7 +36,7 @@ enum class RedOp : std::uint8_t { kSum, kProd, kMin, kMax, kUser, kNone };
 const char* red_op_name(RedOp op);
 
 // The operations of the API that the engine runs. The v-variants are the same collectives with a
-// partition table (engine/partition.hpp).
+// partition table (core/partition.hpp).
 enum class Collective : std::uint8_t {
   kAllReduce,
   kReduce,

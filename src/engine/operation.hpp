@@ -17,7 +17,7 @@
 
 #include "core/status.hpp"
 #include "core/types.hpp"
-#include "engine/partition.hpp"
+#include "core/partition.hpp"
 #include "engine/plan.hpp"
 #include "engine/reduce.hpp"
 #include "transports/transport.hpp"

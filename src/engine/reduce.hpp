@@ -3,7 +3,7 @@
 //     out_1 = ... = out_m = ((s_1 * in_1) op (s_2 * in_2) op ... op (s_n * in_n)) / divisor
 //
 // folded left to right, element by element. 8- and 16-bit floats are widened to float32, folded
-// there and rounded once at the end (engine/numeric.hpp: nearest even; e4m3 overflows to NaN, e5m2
+// there and rounded once at the end (core/numeric.hpp: nearest even; e4m3 overflows to NaN, e5m2
 // and float16 to infinity). float32, float64 and integers fold in their own type, integers wrap.
 // min/max: a NaN input wins; -0 < +0. Whatever the operator, a NaN result is the type's positive
 // quiet NaN, because the sign and payload of a computed NaN differ between CPUs. The bits do not

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "engine/numeric.hpp"
+#include "core/numeric.hpp"
 #include "hwy/highway.h"
 
 // Highway's include guard for code that is compiled per instruction set.

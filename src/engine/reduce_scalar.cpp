@@ -1,56 +1,13 @@
-// Element by element: the rules of a reduction as plainly as C++ can say them.
-#include <cmath>
+// Element by element, by the rules of core/elements.hpp.
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
-#include "engine/numeric.hpp"
+#include "core/elements.hpp"
 #include "engine/reduce_folds.hpp"
 
 namespace treering {
 namespace {
-
-// Stored: the type in memory. Folded: the type in which inputs are combined.
-template <class T>
-struct SameElement {
-  using Stored = T;
-  using Folded = T;
-  static T load(T value) { return value; }
-  static T store(T value) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(value)) return std::numeric_limits<T>::quiet_NaN();
-    }
-    return value;
-  }
-};
-
-template <class T, float (*kWiden)(T), T (*kNarrow)(float)>
-struct NarrowElement {
-  using Stored = T;
-  using Folded = float;
-  static float load(T value) { return kWiden(value); }
-  static T store(float value) { return kNarrow(value); }
-};
-
-template <RedOp op, class T>
-T combine(T a, T b) {
-  if constexpr (op == RedOp::kMin || op == RedOp::kMax) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(a)) return a;
-      if (std::isnan(b)) return b;
-      if (a == b) return std::signbit(a) == (op == RedOp::kMin) ? a : b;  // zeros differ in sign
-    }
-    return (op == RedOp::kMin) == (a < b) ? a : b;
-  } else if constexpr (std::is_floating_point_v<T>) {
-    return op == RedOp::kSum ? a + b : a * b;
-  } else {
-    using Wrapping = std::make_unsigned_t<T>;
-    const auto x = static_cast<Wrapping>(a);
-    const auto y = static_cast<Wrapping>(b);
-    return static_cast<T>(op == RedOp::kSum ? x + y : x * y);
-  }
-}
 
 template <class Element, RedOp op>
 void fold(const ReduceArgs& args, std::size_t first_elem, std::size_t elems) {
@@ -102,36 +59,7 @@ void fold(const ReduceArgs& args, std::size_t first_elem, std::size_t elems) {
 }  // namespace
 
 void fold_scalars(const ReduceArgs& args, std::size_t first_elem, std::size_t elems) {
-  switch (args.type) {
-    case Type::kInt8:
-      return fold<SameElement<std::int8_t>>(args, first_elem, elems);
-    case Type::kUint8:
-      return fold<SameElement<std::uint8_t>>(args, first_elem, elems);
-    case Type::kInt32:
-      return fold<SameElement<std::int32_t>>(args, first_elem, elems);
-    case Type::kUint32:
-      return fold<SameElement<std::uint32_t>>(args, first_elem, elems);
-    case Type::kInt64:
-      return fold<SameElement<std::int64_t>>(args, first_elem, elems);
-    case Type::kUint64:
-      return fold<SameElement<std::uint64_t>>(args, first_elem, elems);
-    case Type::kFloat16:
-      return fold<NarrowElement<std::uint16_t, float32_from_float16, float16_from_float32>>(
-          args, first_elem, elems);
-    case Type::kBfloat16:
-      return fold<NarrowElement<std::uint16_t, float32_from_bfloat16, bfloat16_from_float32>>(
-          args, first_elem, elems);
-    case Type::kFloat32:
-      return fold<SameElement<float>>(args, first_elem, elems);
-    case Type::kFloat64:
-      return fold<SameElement<double>>(args, first_elem, elems);
-    case Type::kFloat8E4m3:
-      return fold<NarrowElement<std::uint8_t, float32_from_float8_e4m3, float8_e4m3_from_float32>>(
-          args, first_elem, elems);
-    case Type::kFloat8E5m2:
-      return fold<NarrowElement<std::uint8_t, float32_from_float8_e5m2, float8_e5m2_from_float32>>(
-          args, first_elem, elems);
-  }
+  with_element(args.type, [&]<class Element>(Element) { fold<Element>(args, first_elem, elems); });
 }
 
 }  // namespace treering

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/numeric.hpp"
-#include "engine/partition.hpp"
+#include "core/numeric.hpp"
+#include "core/partition.hpp"
 #include "support/ranks.hpp"
 
 namespace treering::test {

@@ -1,6 +1,6 @@
 // The scalar conversions against the formats' definitions: every code, every midpoint between two
 // codes.
-#include "engine/numeric.hpp"
+#include "core/numeric.hpp"
 
 #include <bit>
 #include <cmath>

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/macros.hpp"
+
 namespace treering {
 
 class Partition {
@@ -16,7 +18,7 @@ class Partition {
 
   // `total` elements cut into `chunks` parts; every boundary is a multiple of `granule` elements,
   // so that parts start on cache lines when the buffer does. The last parts may be short or empty.
-  static Partition cut(std::uint64_t total, int chunks, std::uint64_t granule) {
+  TR_HD static Partition cut(std::uint64_t total, int chunks, std::uint64_t granule) {
     Partition p;
     const std::uint64_t n = static_cast<std::uint64_t>(chunks);
     std::uint64_t each = total / n + (total % n != 0);
@@ -26,40 +28,40 @@ class Partition {
     return p;
   }
   // Chunk c lies at c * count.
-  static Partition equal(std::uint64_t count, int chunks) {
+  TR_HD static Partition equal(std::uint64_t count, int chunks) {
     Partition p;
     p.chunk_elems_ = count;
     p.total_ = count * static_cast<std::uint64_t>(chunks);
     return p;
   }
   // The buffer holds a single chunk, whichever number it has.
-  static Partition alone(std::uint64_t count) {
+  TR_HD static Partition alone(std::uint64_t count) {
     Partition p;
     p.chunk_elems_ = p.total_ = count;
     p.alone_ = true;
     return p;
   }
   // counts[c] elements at displs[c]; both arrays outlive the partition.
-  static Partition varying(const std::uint64_t* counts, const std::uint64_t* displs) {
+  TR_HD static Partition varying(const std::uint64_t* counts, const std::uint64_t* displs) {
     Partition p;
     p.counts_ = counts;
     p.displs_ = displs;
     return p;
   }
   // The buffer holds a single chunk of counts[c] elements.
-  static Partition alone_varying(const std::uint64_t* counts) {
+  TR_HD static Partition alone_varying(const std::uint64_t* counts) {
     Partition p;
     p.counts_ = counts;
     p.alone_ = true;
     return p;
   }
 
-  std::uint64_t offset(int chunk) const {
+  TR_HD std::uint64_t offset(int chunk) const {
     if (alone_) return 0;
     if (displs_ != nullptr) return displs_[chunk];
     return std::min(static_cast<std::uint64_t>(chunk) * chunk_elems_, total_);
   }
-  std::uint64_t elems(int chunk) const {
+  TR_HD std::uint64_t elems(int chunk) const {
     if (counts_ != nullptr) return counts_[chunk];
     if (alone_) return total_;
     const std::uint64_t begin = std::min(static_cast<std::uint64_t>(chunk) * chunk_elems_, total_);

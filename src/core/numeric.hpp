@@ -14,6 +14,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/macros.hpp"
+
 namespace treering {
 
 // A floating-point format narrower than float32 in its exponent too: sign, exponent, mantissa, from
@@ -50,7 +52,7 @@ inline constexpr std::uint32_t kFloat32Infinity = 0x7f800000u;
 inline constexpr std::uint32_t kFloat32QuietNan = 0x7fc00000u;
 
 template <class Format>
-constexpr float widen(std::uint32_t code) {
+TR_HD constexpr float widen(std::uint32_t code) {
   const std::uint32_t sign = (code & (Format::kMagnitudeMask + 1)) << Format::kSignShift;
   const std::uint32_t magnitude = code & Format::kMagnitudeMask;
   if (magnitude > Format::kInfinity && (Format::kInfinite || magnitude == Format::kQuietNan)) {
@@ -67,7 +69,7 @@ constexpr float widen(std::uint32_t code) {
 }
 
 template <class Format>
-constexpr std::uint32_t narrow(float value) {
+TR_HD constexpr std::uint32_t narrow(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > kFloat32Infinity) return Format::kQuietNan;
@@ -86,28 +88,28 @@ constexpr std::uint32_t narrow(float value) {
   return code | ((bits >> Format::kSignShift) & (Format::kMagnitudeMask + 1));
 }
 
-constexpr float float32_from_float16(std::uint16_t code) { return widen<Float16Format>(code); }
-constexpr float float32_from_float8_e4m3(std::uint8_t code) {
+TR_HD constexpr float float32_from_float16(std::uint16_t code) { return widen<Float16Format>(code); }
+TR_HD constexpr float float32_from_float8_e4m3(std::uint8_t code) {
   return widen<Float8E4m3Format>(code);
 }
-constexpr float float32_from_float8_e5m2(std::uint8_t code) {
+TR_HD constexpr float float32_from_float8_e5m2(std::uint8_t code) {
   return widen<Float8E5m2Format>(code);
 }
-constexpr float float32_from_bfloat16(std::uint16_t code) {
+TR_HD constexpr float float32_from_bfloat16(std::uint16_t code) {
   const std::uint32_t bits = static_cast<std::uint32_t>(code) << 16;
   return std::bit_cast<float>((bits & 0x7fffffffu) > kFloat32Infinity ? kFloat32QuietNan : bits);
 }
 
-constexpr std::uint16_t float16_from_float32(float value) {
+TR_HD constexpr std::uint16_t float16_from_float32(float value) {
   return static_cast<std::uint16_t>(narrow<Float16Format>(value));
 }
-constexpr std::uint8_t float8_e4m3_from_float32(float value) {
+TR_HD constexpr std::uint8_t float8_e4m3_from_float32(float value) {
   return static_cast<std::uint8_t>(narrow<Float8E4m3Format>(value));
 }
-constexpr std::uint8_t float8_e5m2_from_float32(float value) {
+TR_HD constexpr std::uint8_t float8_e5m2_from_float32(float value) {
   return static_cast<std::uint8_t>(narrow<Float8E5m2Format>(value));
 }
-constexpr std::uint16_t bfloat16_from_float32(float value) {
+TR_HD constexpr std::uint16_t bfloat16_from_float32(float value) {
   std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > kFloat32Infinity) bits = kFloat32QuietNan;
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
