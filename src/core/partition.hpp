@@ -67,6 +67,13 @@ class Partition {
     const std::uint64_t begin = std::min(static_cast<std::uint64_t>(chunk) * chunk_elems_, total_);
     return std::min(chunk_elems_, total_ - begin);
   }
+  // The same partition when its arrays, which lie behind `from`, are copied to `to`.
+  TR_HD Partition rebased(const std::uint64_t* from, const std::uint64_t* to) const {
+    Partition p = *this;
+    if (counts_ != nullptr) p.counts_ = to + (counts_ - from);
+    if (displs_ != nullptr) p.displs_ = to + (displs_ - from);
+    return p;
+  }
 
  private:
   const std::uint64_t* counts_ = nullptr;

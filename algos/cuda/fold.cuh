@@ -1,0 +1,138 @@
+// The reduction of a slice by the threads of a block: fold n inputs, store the result to m outputs.
+// The rules are those of the host (core/elements.hpp, engine/reduce.hpp), to the bit.
+//
+// Work is dealt out in packs of a few bytes, one to a thread in turn; a pack stays in registers
+// between the loads of its inputs and the stores of its outputs. How a pack is loaded and stored is
+// the protocol's business: the template parameter Access.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "algos/cuda/ptx.cuh"
+#include "core/device_link.hpp"
+#include "core/elements.hpp"
+
+namespace treering::cuda {
+
+// What a slice's fold is, in shared memory; the same for all threads of the block.
+struct FoldArgs {
+  // Of the caller's memory or of a slot. flag: of a slot's lines (LL, LL128); 0: plain memory.
+  struct Operand {
+    std::byte* address;
+    std::uint64_t flag;
+  };
+  Operand inputs[kMaxDeviceRanks + 1];
+  Operand outputs[kMaxDeviceRanks + 1];
+  std::int32_t num_inputs;
+  std::int32_t num_outputs;
+  std::uint64_t bytes;
+  std::int32_t scaled_input;  // -1: none
+  std::uint32_t divisor;      // 1: none
+};
+
+// kPackBytes bytes of a vector of Elements.
+template <class Element, std::size_t kPackBytes>
+struct Pack {
+  using Stored = typename Element::Stored;
+  using Folded = typename Element::Folded;
+  static constexpr int kElems = kPackBytes / sizeof(Stored);
+
+  Folded value[kElems];
+
+  TR_DEVICE static Pack from(const Stored (&stored)[kElems]) {
+    Pack p;
+#pragma unroll
+    for (int i = 0; i < kElems; ++i) p.value[i] = Element::load(stored[i]);
+    return p;
+  }
+  TR_DEVICE void to(Stored (&stored)[kElems]) const {
+#pragma unroll
+    for (int i = 0; i < kElems; ++i) stored[i] = Element::store(value[i]);
+  }
+  // Rounded to the element type: what an owner scales has the same bits wherever it is folded.
+  TR_DEVICE void scale(double factor) {
+    if constexpr (std::is_floating_point_v<Folded>) {
+#pragma unroll
+      for (int i = 0; i < kElems; ++i) {
+        value[i] = Element::load(Element::store(value[i] * static_cast<Folded>(factor)));
+      }
+    }
+  }
+  template <RedOp op>
+  TR_DEVICE void fold(const Pack& in) {
+#pragma unroll
+    for (int i = 0; i < kElems; ++i) value[i] = combine<op>(value[i], in.value[i]);
+  }
+  TR_DEVICE void divide(std::uint32_t divisor) {
+#pragma unroll
+    for (int i = 0; i < kElems; ++i) {
+      if constexpr (std::is_floating_point_v<Folded>) {
+        value[i] *= static_cast<Folded>(1.0 / divisor);
+      } else {
+        using Wide = std::conditional_t<std::is_signed_v<Folded>, std::int64_t, std::uint64_t>;
+        value[i] = static_cast<Folded>(static_cast<Wide>(value[i]) / static_cast<Wide>(divisor));
+      }
+    }
+  }
+};
+
+// Access: kPackBytes; packs(bytes); load(operand, pack number, bytes, Stored (&)[kElems]); store.
+template <class Access, class Element, RedOp op>
+TR_DEVICE void fold_packs(Access access, const FoldArgs& args, double factor) {
+  using P = Pack<Element, Access::kPackBytes>;
+  const std::uint64_t packs = access.packs(args.bytes);
+  for (std::uint64_t i = access.first(); i < packs; i += access.stride()) {
+    typename Element::Stored stored[P::kElems];
+    P total;
+    for (int k = 0; k < args.num_inputs; ++k) {
+      access.load(args.inputs[k], i, args.bytes, stored);
+      P in = P::from(stored);
+      if (k == args.scaled_input) in.scale(factor);
+      if (k == 0) {
+        total = in;
+      } else {
+        total.template fold<op>(in);
+      }
+    }
+    if (args.divisor != 1) total.divide(args.divisor);
+    total.to(stored);
+    for (int k = 0; k < args.num_outputs; ++k) {
+      access.store(args.outputs[k], i, args.bytes, stored);
+    }
+  }
+}
+
+// A move: the bytes as they are.
+template <class Access>
+TR_DEVICE void move_packs(Access access, const FoldArgs& args) {
+  const std::uint64_t packs = access.packs(args.bytes);
+  for (std::uint64_t i = access.first(); i < packs; i += access.stride()) {
+    std::uint8_t stored[Access::kPackBytes];
+    access.load(args.inputs[0], i, args.bytes, stored);
+    for (int k = 0; k < args.num_outputs; ++k) {
+      access.store(args.outputs[k], i, args.bytes, stored);
+    }
+  }
+}
+
+// (type, op) is switched here, once a slice.
+template <class Access>
+TR_DEVICE void fold(Access access, const FoldArgs& args, Type type, RedOp op, double factor) {
+  if (op == RedOp::kNone) return move_packs(access, args);
+  with_element(type, [&]<class Element>(Element) {
+    switch (op) {
+      case RedOp::kProd:
+        return fold_packs<Access, Element, RedOp::kProd>(access, args, factor);
+      case RedOp::kMin:
+        return fold_packs<Access, Element, RedOp::kMin>(access, args, factor);
+      case RedOp::kMax:
+        return fold_packs<Access, Element, RedOp::kMax>(access, args, factor);
+      default:
+        return fold_packs<Access, Element, RedOp::kSum>(access, args, factor);
+    }
+  });
+}
+
+}  // namespace treering::cuda

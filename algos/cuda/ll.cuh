@@ -1,0 +1,69 @@
+// LL ("low latency", after NCCL's protocol): every 8-byte store carries 4 bytes of data and a flag,
+// so a message needs no tail, no release and no wait of one thread for another. Half of the
+// bandwidth; for short messages.
+//
+// The flag is the message's number + 1, cut to 32 bits. A line that was last written 2^32 messages
+// ago would be believed, so a writer fills whole slots, whatever the length, once in every 2^31
+// messages (covers_slot).
+#pragma once
+
+#include "algos/cuda/fold.cuh"
+#include "algos/cuda/wait.cuh"
+
+namespace treering::cuda {
+
+struct LL {
+  static constexpr DeviceProtocol kId = DeviceProtocol::kLL;
+  static constexpr bool kHasTail = false;
+  TR_HD static constexpr std::size_t data_bytes(std::size_t slot_bytes) { return slot_bytes / 2; }
+  TR_HD static constexpr std::uint64_t flag(std::uint64_t number) { return number + 1; }
+  TR_HD static constexpr bool covers_slot(std::uint64_t number) {
+    return number % (std::uint64_t{1} << 31) < kDeviceSlots;
+  }
+
+  // Packs of 8 bytes: a line of two pairs of data and flag.
+  struct Access {
+    static constexpr std::size_t kPackBytes = 8;
+    std::uint32_t thread, threads;
+    const DeviceCall* call;
+    std::int32_t* failed;
+
+    TR_DEVICE std::uint64_t packs(std::uint64_t bytes) const {
+      return (bytes + kPackBytes - 1) / kPackBytes;
+    }
+    TR_DEVICE std::uint64_t first() const { return thread; }
+    TR_DEVICE std::uint64_t stride() const { return threads; }
+
+    template <class Stored, int kElems>
+    TR_DEVICE void load(const FoldArgs::Operand& from, std::uint64_t pack, std::uint64_t bytes,
+                        Stored (&stored)[kElems]) const {
+      if (from.flag == 0) {
+        return load_elements(from.address + pack * kPackBytes, bytes - pack * kPackBytes, stored);
+      }
+      const auto* line = reinterpret_cast<const LLLine*>(from.address) + pack;
+      const auto flag = static_cast<std::uint32_t>(from.flag);
+      std::uint64_t data = 0;
+      const DeviceReport::State state =
+          wait_until(*call, [&] { return load_ll(line, flag, &data); });
+      if (state != DeviceReport::kFine) store_relaxed(failed, static_cast<std::int32_t>(state));
+      __builtin_memcpy(stored, &data, kPackBytes);
+    }
+    template <class Stored, int kElems>
+    TR_DEVICE void store(const FoldArgs::Operand& to, std::uint64_t pack, std::uint64_t bytes,
+                         const Stored (&stored)[kElems]) const {
+      if (to.flag == 0) {
+        return store_elements(to.address + pack * kPackBytes, bytes - pack * kPackBytes, stored);
+      }
+      std::uint64_t data;
+      __builtin_memcpy(&data, stored, kPackBytes);
+      store_ll(reinterpret_cast<LLLine*>(to.address) + pack, data,
+               static_cast<std::uint32_t>(to.flag));
+    }
+  };
+
+  TR_DEVICE static Access access(const FoldArgs&, const DeviceCall& call, std::int32_t* failed) {
+    return {thread_index(), thread_count(), &call, failed};
+  }
+};
+
+}  // namespace treering::cuda

@@ -1,0 +1,325 @@
+// CudaPrims: the verbs inside a kernel. The templates of algos/*.hpp run over it as they stand.
+//
+// One block runs one lane of one channel; all its threads walk through the algorithm together,
+// because control flow depends on ranks and chunk numbers only. step() is the executor's run_slice
+// (engine/operation.cpp) for a block: wait for the messages and for room, fold, post and release.
+#pragma once
+
+#include "algos/cuda/call.cuh"
+#include "algos/cuda/fold.cuh"
+#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/wait.cuh"
+#include "algos/prims.hpp"
+
+namespace treering::cuda {
+
+using algos::Chunk;
+using algos::Last;
+using algos::Peers;
+using algos::Space;
+using algos::Verb;
+
+// Links of one class: to a few peers, or to the ranks [first, end) but the own one.
+struct LinkSet {
+  DeviceLinkClass cls = DeviceLinkClass::kPair0;
+  std::int16_t count = 0;
+  std::int16_t first = 0;
+  std::int16_t skip = -1;
+  bool listed = false;
+  Peers peers;
+
+  // In the order of the ranks, as the recorder sorts them: it is the order of the fold.
+  TR_DEVICE int peer(int i) const {
+    if (listed) return peers.rank[i];
+    return first + i + (skip >= first && first + i >= skip ? 1 : 0);
+  }
+};
+
+// What the threads of a block share. Lies in shared memory; without constructors.
+struct BlockState {
+  DeviceLinkEnds ends[2][kMaxDeviceRanks];  // of this block's channel, loaded once
+  FoldArgs fold;
+  // DeviceReport::State. Two, so that no thread can still read the one of the last phase when
+  // another writes that of the next one: all must leave at the same barrier.
+  std::int32_t gather_failed;
+  std::int32_t fold_failed;
+};
+
+template <class Protocol>
+class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
+ public:
+  // Called by all threads of the block, like everything here.
+  TR_DEVICE CudaPrims(const DeviceCall& call, BlockState& state, int lane, int channel);
+  TR_DEVICE void begin_round(std::uint64_t round) { round_ = round; }
+  TR_DEVICE bool failed() const { return failed_; }
+  TR_DEVICE void finish();  // the links' numbers go back to memory
+
+  TR_DEVICE int rank() const { return call_.rank; }
+  TR_DEVICE int size() const { return call_.size; }
+  TR_DEVICE int root() const { return call_.root; }
+  TR_DEVICE bool lane(int i) const { return i == lane_; }
+
+  TR_DEVICE LinkSet nobody() const { return {}; }
+  TR_DEVICE LinkSet nowhere() const { return {}; }
+  TR_DEVICE LinkSet from(int q, int channel = 0) const { return one(q, channel); }
+  TR_DEVICE LinkSet to(int q, int channel = 0) const { return one(q, channel); }
+  TR_DEVICE LinkSet from(const Peers& p, int channel = 0) const { return few(p, channel); }
+  TR_DEVICE LinkSet to(const Peers& p, int channel = 0) const { return few(p, channel); }
+  TR_DEVICE LinkSet from_ranks(int a, int b) const { return range(a, b, DeviceLinkClass::kPair0); }
+  TR_DEVICE LinkSet to_ranks(int a, int b) const { return range(a, b, DeviceLinkClass::kPair0); }
+  TR_DEVICE LinkSet from_each() const { return from_ranks(0, size()); }
+  TR_DEVICE LinkSet to_each() const { return to_ranks(0, size()); }
+  // On a GPU a one-to-many link is a store to every reader's slots: a block stores from registers,
+  // and every reader then reads its own memory.
+  TR_DEVICE LinkSet to_all() const { return range(0, size(), DeviceLinkClass::kPair1); }
+  TR_DEVICE LinkSet from_all_casts() const { return to_all(); }
+  TR_DEVICE LinkSet from_cast(int q) const { return one(q, 1); }
+
+  TR_DEVICE void step(Verb verb, const LinkSet& from, Chunk local, Chunk dst, const LinkSet& to,
+                      Last last);
+
+ private:
+  TR_DEVICE LinkSet one(int q, int channel) const;
+  TR_DEVICE LinkSet few(const Peers& peers, int channel) const;
+  TR_DEVICE LinkSet range(int first, int end, DeviceLinkClass cls) const;
+  TR_DEVICE DeviceLinkEnds& ends(const LinkSet& set, int i) const {
+    return state_.ends[static_cast<int>(set.cls) % 2][set.peer(i)];
+  }
+  // One thread serves a link, always the same one: what it knows of the link needs no barrier.
+  TR_DEVICE bool serves(const LinkSet& set, int i, bool tx) const {
+    return (2 * set.peer(i) + (tx ? 1 : 0)) % thread_count() == thread_index();
+  }
+  TR_DEVICE std::uint64_t step_elems(Chunk local, Chunk dst) const;
+  TR_DEVICE void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
+                           const LinkSet& to, bool last, std::uint64_t first_elem,
+                           std::uint64_t elems);
+  TR_DEVICE void gather_links(Verb verb, const LinkSet& from, bool has_local, int chunk,
+                              const LinkSet& to);
+  TR_DEVICE void give_up(DeviceReport::State why, Verb verb, bool for_credit, int peer, int chunk,
+                         std::uint64_t number);
+
+  const DeviceCall& call_;
+  BlockState& state_;
+  Partition in_part_;
+  Partition out_part_;
+  std::uint64_t round_ = 0;
+  std::uint64_t signature_ = 0;  // of the slice at hand
+  bool failed_ = false;          // the same in all threads
+  int lane_ = 0;
+  int channel_ = 0;
+};
+
+template <class Protocol>
+TR_DEVICE CudaPrims<Protocol>::CudaPrims(const DeviceCall& call, BlockState& state, int lane,
+                                         int channel)
+    : call_(call),
+      state_(state),
+      in_part_(call.in_part.rebased(call.tables_from, call.tables)),
+      out_part_(call.out_part.rebased(call.tables_from, call.tables)),
+      lane_(lane),
+      channel_(channel) {
+  for (int i = thread_index(); i < 2 * call.size; i += thread_count()) {
+    const auto cls = call.collective == Collective::kSendRecv ? DeviceLinkClass::kSendRecv
+                                                              : DeviceLinkClass(i / call.size);
+    state.ends[i / call.size][i % call.size] =
+        call.links.ends[call.links.index(Protocol::kId, channel, cls, i % call.size)];
+  }
+  if (thread_index() == 0) state.gather_failed = state.fold_failed = DeviceReport::kFine;
+  sync_block();
+}
+
+template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::finish() {
+  sync_block();
+  for (int i = thread_index(); i < 2 * call_.size; i += thread_count()) {
+    const int cls = i / call_.size, peer = i % call_.size;
+    const auto stored_cls = call_.collective == Collective::kSendRecv ? DeviceLinkClass::kSendRecv
+                                                                      : DeviceLinkClass(cls);
+    const DeviceLinkEnds& mine = state_.ends[cls][peer];
+    DeviceLinkEnds& stored =
+        call_.links.ends[call_.links.index(Protocol::kId, channel_, stored_cls, peer)];
+    // Another lane's block may have moved the ends that this one did not use.
+    if (mine.tx.next > stored.tx.next) {
+      stored.tx.next = mine.tx.next;
+      stored.tx.released = mine.tx.released;
+    }
+    if (mine.rx.next > stored.rx.next) stored.rx.next = mine.rx.next;
+  }
+}
+
+template <class Protocol>
+TR_DEVICE LinkSet CudaPrims<Protocol>::one(int q, int channel) const {
+  LinkSet set;
+  set.cls = DeviceLinkClass(channel);
+  set.listed = true;
+  set.peers.add(q);
+  set.count = 1;
+  return set;
+}
+
+template <class Protocol>
+TR_DEVICE LinkSet CudaPrims<Protocol>::few(const Peers& peers, int channel) const {
+  LinkSet set;
+  set.cls = DeviceLinkClass(channel);
+  set.listed = true;
+  set.peers = peers;
+  set.count = static_cast<std::int16_t>(peers.count);
+  for (int i = 1; i < set.count; ++i) {
+    for (int j = i; j > 0 && set.peers.rank[j] < set.peers.rank[j - 1]; --j) {
+      const int higher = set.peers.rank[j - 1];
+      set.peers.rank[j - 1] = set.peers.rank[j];
+      set.peers.rank[j] = higher;
+    }
+  }
+  return set;
+}
+
+template <class Protocol>
+TR_DEVICE LinkSet CudaPrims<Protocol>::range(int first, int end, DeviceLinkClass cls) const {
+  LinkSet set;
+  set.cls = cls;
+  set.first = static_cast<std::int16_t>(first);
+  const bool own = first <= rank() && rank() < end;
+  set.skip = static_cast<std::int16_t>(own ? rank() : -1);
+  set.count = static_cast<std::int16_t>(end - first - (own ? 1 : 0));
+  return set;
+}
+
+// As Plan says (engine/plan.hpp, sized_by): by the first operand that is the caller's.
+template <class Protocol>
+TR_DEVICE std::uint64_t CudaPrims<Protocol>::step_elems(Chunk local, Chunk dst) const {
+  const Chunk c = local.space != Space::kNone ? local : dst;
+  if (c.space == Space::kIn) return in_part_.elems(c.index);
+  if (c.space == Space::kOut) return out_part_.elems(c.index);
+  return call_.wire_is_in ? in_part_.elems(c.index) : out_part_.elems(c.index);
+}
+
+template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::step(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
+                                         const LinkSet& to, Last last) {
+  const std::uint64_t total = step_elems(local, dst);
+  for (std::uint32_t k = 0; k < call_.slices_per_round; ++k) {
+    const std::uint64_t first = (round_ * call_.slices_per_round + k) * call_.slice_elems;
+    if (first >= total || failed()) return;
+    const std::uint64_t left = total - first;
+    run_slice(verb, from, local, dst, to, last == Last::kYes, first,
+              left < call_.slice_elems ? left : call_.slice_elems);
+  }
+}
+
+// One thread a link: wait for its message, or for room, and say where the slot is.
+template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from, bool has_local,
+                                                 int chunk, const LinkSet& to) {
+  const std::uint32_t slot_bytes = call_.links.slot_bytes[static_cast<int>(Protocol::kId)];
+  for (int i = 0; i < to.count; ++i) {
+    if (!serves(to, i, true)) continue;
+    DeviceTx& tx = ends(to, i).tx;
+    const DeviceReport::State why = wait_until(call_, [&] {
+      if (tx.next - tx.released < kDeviceSlots) return true;
+      tx.released = load_acquire(tx.head);
+      return tx.next - tx.released < kDeviceSlots;
+    });
+    if (why != DeviceReport::kFine) give_up(why, verb, true, to.peer(i), chunk, tx.next);
+    state_.fold.outputs[i] = {tx.slots + tx.next % kDeviceSlots * slot_bytes, tx.next + 1};
+  }
+  for (int i = 0; i < from.count; ++i) {
+    if (!serves(from, i, false)) continue;
+    const int peer = from.peer(i);
+    const DeviceRx& rx = ends(from, i).rx;
+    if constexpr (Protocol::kHasTail) {
+      const DeviceTail& tail = rx.tail[rx.next % kDeviceSlots];
+      const DeviceReport::State why =
+          wait_until(call_, [&] { return load_acquire(&tail.number) == rx.next + 1; });
+      if (why != DeviceReport::kFine) {
+        give_up(why, verb, false, peer, chunk, rx.next);
+      } else if (load_relaxed(&tail.signature) != signature_) {
+        give_up(DeviceReport::kMismatch, verb, false, peer, chunk, rx.next);
+      }
+    }
+    // The own input has its place among those of lower and higher ranks.
+    const int place = i + (has_local && peer > rank() ? 1 : 0);
+    state_.fold.inputs[place] = {
+        const_cast<std::byte*>(rx.slots) + rx.next % kDeviceSlots * slot_bytes, rx.next + 1};
+  }
+}
+
+template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Chunk local,
+                                              Chunk dst, const LinkSet& to, bool last,
+                                              std::uint64_t first_elem, std::uint64_t elems) {
+  const std::size_t elem_bytes = type_bytes(call_.type);
+  const std::uint64_t bytes = elems * elem_bytes;
+  const bool has_local = local.space == Space::kIn || local.space == Space::kOut;
+  const bool has_dst = dst.space == Space::kOut;
+  signature_ = call_.signature + bytes * 0x9E3779B97F4A7C15ull;
+  FoldArgs& fold = state_.fold;
+  gather_links(verb, from, has_local, has_dst ? dst.index : local.index, to);
+  int lower = 0;
+  for (int i = 0; i < from.count; ++i) lower += from.peer(i) < rank() ? 1 : 0;
+  const bool scaled = call_.scaled && local.space == Space::kIn;
+  const std::uint32_t divisor = last ? call_.divisor : 1;
+  const int inputs = from.count + (has_local ? 1 : 0), outputs = to.count + (has_dst ? 1 : 0);
+  const bool moves = inputs == 1 && !scaled && divisor == 1;
+  const std::byte* const source =
+      !has_local ? nullptr
+      : local.space == Space::kIn
+          ? call_.in + (in_part_.offset(local.index) + first_elem) * elem_bytes
+          : call_.out + (out_part_.offset(local.index) + first_elem) * elem_bytes;
+  std::byte* const target =
+      has_dst ? call_.out + (out_part_.offset(dst.index) + first_elem) * elem_bytes : nullptr;
+  if (thread_index() == 0) {
+    if (has_local) fold.inputs[lower] = {const_cast<std::byte*>(source), 0};
+    if (has_dst) fold.outputs[to.count] = {target, 0};
+    fold.num_inputs = inputs;
+    fold.num_outputs = outputs;
+    fold.bytes = bytes;
+    fold.scaled_input = scaled ? lower : -1;
+    fold.divisor = divisor;
+  }
+  sync_block();
+  failed_ = state_.gather_failed != DeviceReport::kFine;
+  if (failed_) return;
+
+  const bool onto_itself = moves && outputs == 1 && source != nullptr && source == target;
+  if (!onto_itself) {
+    treering::cuda::fold(Protocol::access(fold, call_, &state_.fold_failed), fold, call_.type,
+                         moves ? RedOp::kNone : call_.op, call_.factor);
+  }
+  sync_block();
+  failed_ = state_.fold_failed != DeviceReport::kFine;
+  if (failed_) return;
+
+  for (int i = 0; i < to.count; ++i) {
+    if (!serves(to, i, true)) continue;
+    DeviceTx& tx = ends(to, i).tx;
+    if constexpr (Protocol::kHasTail) {
+      DeviceTail& tail = tx.tail[tx.next % kDeviceSlots];
+      store_relaxed(&tail.signature, signature_);
+      store_release(&tail.number, tx.next + 1);  // pairs with gather_links
+    }
+    ++tx.next;
+  }
+  for (int i = 0; i < from.count; ++i) {
+    if (!serves(from, i, false)) continue;
+    DeviceRx& rx = ends(from, i).rx;
+    store_release(rx.head, ++rx.next);  // pairs with gather_links of the writer
+  }
+}
+
+template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::give_up(DeviceReport::State why, Verb verb, bool for_credit,
+                                            int peer, int chunk, std::uint64_t number) {
+  DeviceReport& report = call_.reports[block_index()];
+  report.verb = static_cast<std::uint8_t>(verb);
+  report.for_credit = for_credit ? 1 : 0;
+  report.channel = static_cast<std::uint16_t>(channel_);
+  report.peer = peer;
+  report.chunk = chunk;
+  report.number = number;
+  report.round = round_;
+  store_release(&report.state, static_cast<std::uint32_t>(why));
+  store_relaxed(&state_.gather_failed, static_cast<std::int32_t>(why));
+}
+
+}  // namespace treering::cuda
