@@ -120,6 +120,10 @@ void Block::finish() {
 
 void Block::make_ready(Thread& thread) {
   thread.state = State::kReady;
+  queue(thread);
+}
+
+void Block::queue(Thread& thread) {
   ready_[(ready_head_ + ready_count_++) % ready_.size()] = &thread;
 }
 
@@ -142,12 +146,6 @@ void Block::run_next() {
   current_ = next;
   threadIdx = next->index;
   Fiber::switch_to(from, *next->fiber);
-}
-
-void Block::wait_as(State state, Where where) {
-  current_->state = state;
-  current_->where = where;
-  run_next();
 }
 
 void Block::maybe_give_way() {
@@ -248,7 +246,8 @@ std::uint64_t Block::warp(WarpOp op, unsigned mask, std::uint64_t value, int sou
     finish_warp_op(me.number / 32, lanes);
     maybe_give_way();
   } else {
-    wait_as(State::kWarp, where);
+    me.state = State::kWarp;
+    run_next();
   }
   if (sync != nullptr) tsan_acquire(sync);
   return me.result;
@@ -281,13 +280,16 @@ void Block::finish_warp_op(unsigned number, unsigned lanes) {
 }
 
 void Block::pause(Where where) {
-  make_ready(*current_);
+  Thread& me = *current_;
+  me.state = State::kSpinning;
+  me.where = where;
+  queue(me);
   if (++pauses_ >= ready_count_) {
     pauses_ = 0;
     idle_round();
   }
-  wait_as(State::kSpinning, where);
-  current_->state = State::kReady;
+  run_next();
+  me.state = State::kReady;
 }
 
 // As many pauses as threads that can run, and nothing was posted meanwhile: let other blocks,

@@ -87,8 +87,8 @@ class Block {
   static void thread_main(void* argument);
   void finish();
   void make_ready(Thread& thread);
+  void queue(Thread& thread);
   void run_next();  // some ready thread goes on; the current one is queued somewhere
-  void wait_as(State state, Where where);
   void maybe_give_way();  // the current thread may queue behind others when a seed is set
   void open_if_full(Barrier& barrier);
   void check_whole_warps(const Barrier& barrier);

@@ -4,8 +4,6 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <cxxabi.h>
-#include <dlfcn.h>
 #include <map>
 #include <mutex>
 #include <set>
@@ -44,21 +42,6 @@ std::string text(dim3 v) {
 std::string text(Where where) {
   const char* slash = std::strrchr(where.file, '/');
   return std::string(slash != nullptr ? slash + 1 : where.file) + ":" + std::to_string(where.line);
-}
-
-std::string kernel_name(const void* kernel) {
-  Dl_info info{};
-  if (dladdr(kernel, &info) == 0 || info.dli_sname == nullptr || info.dli_saddr != kernel) {
-    char address[32];
-    std::snprintf(address, sizeof address, "kernel at %p",
-                  kernel);  // (link with -rdynamic for names)
-    return address;
-  }
-  int status = 0;
-  char* readable = abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status);
-  std::string name = "kernel " + std::string(status == 0 ? readable : info.dli_sname);
-  std::free(readable);
-  return name;
 }
 
 std::string Block::describe() const {
