@@ -113,7 +113,7 @@ void Block::finish() {
     if ((warp.waiting & lanes) == lanes) finish_warp_op(me.number / 32, lanes);
   }
   for (Barrier& barrier : barriers_) {
-    if (!barrier.waiting.empty() && barrier.expected == 0) open_if_full(barrier);
+    if (barrier.waiting != 0 && barrier.expected == 0) open_if_full(barrier);
   }
   run_next();
 }
@@ -164,8 +164,8 @@ int Block::barrier(unsigned id, unsigned threads, bool predicate, Where where) {
     threads = 0;  // all that have not ended
   }
   Barrier& barrier = barriers_[id];
-  if (!barrier.waiting.empty() && barrier.expected != threads) {
-    const Thread& other = *barrier.waiting.front();
+  if (barrier.waiting != 0 && barrier.expected != threads) {
+    const Thread& other = *barrier.first;
     fault("barrier %u: threads disagree on how many meet, %u (%s) and %u (%s); 0: all", id,
           barrier.expected, text(other.where).c_str(), threads, text(where).c_str());
   }
@@ -177,7 +177,9 @@ int Block::barrier(unsigned id, unsigned threads, bool predicate, Where where) {
   tsan_release(sync);
   barrier.expected = threads;
   barrier.count += predicate ? 1 : 0;
-  barrier.waiting.push_back(&me);
+  (barrier.waiting++ == 0 ? barrier.first : barrier.last->next) = &me;
+  barrier.last = &me;
+  me.next = nullptr;
   open_if_full(barrier);
   run_next();  // if it has opened, all of us are ready now
   tsan_acquire(sync);
@@ -186,13 +188,13 @@ int Block::barrier(unsigned id, unsigned threads, bool predicate, Where where) {
 
 void Block::open_if_full(Barrier& barrier) {
   const unsigned expected = barrier.expected != 0 ? barrier.expected : live_;
-  if (barrier.waiting.size() < expected) return;
+  if (barrier.waiting < expected) return;
   if (barrier.expected != 0) check_whole_warps(barrier);
-  for (Thread* thread : barrier.waiting) {
+  for (Thread* thread = barrier.first; thread != nullptr; thread = thread->next) {
     thread->result = static_cast<std::uint64_t>(barrier.count);
     make_ready(*thread);
   }
-  barrier.waiting.clear();
+  barrier.waiting = 0;
   barrier.count = 0;
   barrier.phase = !barrier.phase;
 }
@@ -200,11 +202,11 @@ void Block::open_if_full(Barrier& barrier) {
 // On a GPU whole warps arrive at a named barrier.
 void Block::check_whole_warps(const Barrier& barrier) {
   std::array<unsigned, 32> lanes{};
-  for (const Thread* thread : barrier.waiting)
+  for (const Thread* thread = barrier.first; thread != nullptr; thread = thread->next)
     lanes[thread->number / 32] |= 1u << thread->number % 32;
   for (unsigned i = 0; i < lanes.size(); ++i) {
     if (lanes[i] != 0 && lanes[i] != warps_[i].live) {
-      const Thread& any = *barrier.waiting.front();
+      const Thread& any = *barrier.first;
       fault("barrier %u (%s): of warp %u only lanes 0x%08x came", any.barrier,
             text(any.where).c_str(), i, lanes[i]);
     }

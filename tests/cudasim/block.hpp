@@ -67,10 +67,14 @@ class Block {
     int source = 0;
     std::uint64_t value = 0;
     std::uint64_t result = 0;
+    Thread* next = nullptr;  // behind it at the same barrier
     std::unique_ptr<Fiber> fiber;
   };
-  struct Barrier {
-    std::vector<Thread*> waiting;
+  struct Barrier {  // (a list, because memory must not be allocated by one thread and freed by
+                    // another)
+    Thread* first = nullptr;
+    Thread* last = nullptr;
+    unsigned waiting = 0;
     unsigned expected = 0;
     int count = 0;  // of true predicates
     bool phase = false;
@@ -88,7 +92,7 @@ class Block {
   void finish();
   void make_ready(Thread& thread);
   void queue(Thread& thread);
-  void run_next();  // some ready thread goes on; the current one is queued somewhere
+  void run_next();        // some ready thread goes on; the current one is queued somewhere
   void maybe_give_way();  // the current thread may queue behind others when a seed is set
   void open_if_full(Barrier& barrier);
   void check_whole_warps(const Barrier& barrier);

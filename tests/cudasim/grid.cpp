@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <thread>
 
+#include "lazy.hpp"
 #include "memory.hpp"
 #include "report.hpp"
 #include "settings.hpp"
@@ -73,15 +74,13 @@ class Sms {
   std::vector<Sm> sms_;
 };
 
-Sms& sms(int device) {
-  static auto& all = *[] {
-    auto* devices = new std::array<std::unique_ptr<Sms>, kMaxDevices>;
-    for (int i = 0; i < kMaxDevices; ++i)
-      (*devices)[static_cast<std::size_t>(i)] = std::make_unique<Sms>(i);
-    return devices;
-  }();
-  return *all[static_cast<std::size_t>(device)];
-}
+using AllSms = std::array<std::unique_ptr<Sms>, kMaxDevices>;
+constinit Lazy<AllSms> all_sms([] {
+  auto* all = new AllSms;
+  for (int i = 0; i < kMaxDevices; ++i)
+    (*all)[static_cast<std::size_t>(i)] = std::make_unique<Sms>(i);
+  return all;
+});
 
 // OS threads, each with the fibers of one block. They are kept: fibers are costly to make.
 class Crew {
@@ -124,10 +123,7 @@ class Crew {
   std::mutex mutex_;
   std::vector<Worker*> idle_;
 };
-Crew& crew() {
-  static auto& one = *new Crew;
-  return one;
-}
+constinit Lazy<Crew> crew;
 
 }  // namespace
 
@@ -139,7 +135,7 @@ unsigned blocks_per_sm(unsigned threads, std::size_t shared_bytes) {
 }
 
 void run_grid(const Launch& launch) {
-  Sms& places = sms(launch.device);
+  Sms& places = *all_sms.get()[static_cast<std::size_t>(launch.device)];
   std::mutex mutex;
   std::condition_variable all_ended;
   std::uint64_t left = launch.blocks();
@@ -148,7 +144,7 @@ void run_grid(const Launch& launch) {
     for (unsigned y = 0; y < launch.grid.y; ++y) {
       for (unsigned x = 0; x < launch.grid.x; ++x) {
         Sm* sm = places.take(launch, number++);
-        crew().run([&, sm, index = uint3{x, y, z}](Block& block) {
+        crew.get().run([&, sm, index = uint3{x, y, z}](Block& block) {
           block.run(launch, index);
           places.give_back(sm, launch);
           const std::lock_guard lock(mutex);

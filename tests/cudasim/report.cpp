@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "block.hpp"
+#include "lazy.hpp"
 
 namespace cudasim {
 namespace {
@@ -20,10 +21,8 @@ struct Running {
   std::set<Block*> blocks;
   std::set<const std::string*> notes;
 };
-Running& running() {
-  static auto& one = *new Running;  // used by threads that outlive main
-  return one;
-}
+constinit Lazy<Running> the_running;
+Running& running() { return the_running.get(); }
 std::atomic<bool> reported{false};
 
 void nap_ms(long ms) {

@@ -9,6 +9,7 @@
 
 #include "block.hpp"
 #include "control.hpp"
+#include "lazy.hpp"
 #include "report.hpp"
 
 namespace cudasim {
@@ -49,39 +50,43 @@ std::size_t this_thread() { return std::hash<std::thread::id>{}(std::this_thread
 
 }  // namespace
 
-Settings& settings() {
-  static auto& one = *[] {
-    auto* s = new Settings;
-    s->devices =
-        static_cast<int>(std::min<long>(number_from("CUDASIM_DEVICES", s->devices), kMaxDevices));
-    s->sms = static_cast<int>(std::max<long>(number_from("CUDASIM_SMS", s->sms), 1));
-    s->memory_mib = static_cast<std::size_t>(
-        number_from("CUDASIM_MEMORY_MIB", static_cast<long>(s->memory_mib)));
-    s->seed = static_cast<std::uint64_t>(number_from("CUDASIM_SEED", 0));
-    if (const char* hang = std::getenv("CUDASIM_HANG_S")) s->hang_s = std::atof(hang);
-    s->peer = number_from("CUDASIM_PEER", 1) != 0;
-    s->strict = number_from("CUDASIM_STRICT", 0) != 0;
-    if (const char* fail = std::getenv("CUDASIM_FAIL")) s->fail = fail;
-    return s;
-  }();
-  return one;
+namespace {
+
+Settings* read_settings() {
+  auto* s = new Settings;
+  s->devices =
+      static_cast<int>(std::min<long>(number_from("CUDASIM_DEVICES", s->devices), kMaxDevices));
+  s->sms = static_cast<int>(std::max<long>(number_from("CUDASIM_SMS", s->sms), 1));
+  s->memory_mib =
+      static_cast<std::size_t>(number_from("CUDASIM_MEMORY_MIB", static_cast<long>(s->memory_mib)));
+  s->seed = static_cast<std::uint64_t>(number_from("CUDASIM_SEED", 0));
+  if (const char* hang = std::getenv("CUDASIM_HANG_S")) s->hang_s = std::atof(hang);
+  s->peer = number_from("CUDASIM_PEER", 1) != 0;
+  s->strict = number_from("CUDASIM_STRICT", 0) != 0;
+  if (const char* fail = std::getenv("CUDASIM_FAIL")) s->fail = fail;
+  return s;
 }
 
-Runtime& runtime() {
-  static auto& one = *[] {
-    auto* rt = new Runtime;  // stream threads use it until the process ends
-    rt->process = getpid();
-    rt->devices.resize(static_cast<std::size_t>(std::max(settings().devices, 0)));
-    read_failures(*rt, settings().fail);
-    rlimit files{};  // each allocation is a file
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-      files.rlim_cur = files.rlim_max;
-      setrlimit(RLIMIT_NOFILE, &files);
-    }
-    return rt;
-  }();
-  return one;
+Runtime* start_runtime() {
+  auto* rt = new Runtime;
+  rt->process = getpid();
+  rt->devices.resize(static_cast<std::size_t>(std::max(settings().devices, 0)));
+  read_failures(*rt, settings().fail);
+  rlimit files{};  // each allocation is a file
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  return rt;
 }
+
+constinit Lazy<Settings> the_settings(read_settings);
+constinit Lazy<Runtime> the_runtime(start_runtime);
+
+}  // namespace
+
+Settings& settings() { return the_settings.get(); }
+Runtime& runtime() { return the_runtime.get(); }
 
 cudaError_t enter(const char* name) {
   Runtime& rt = runtime();

@@ -48,18 +48,17 @@ void explain_segv() {
   stack.ss_sp = std::malloc(kSignalStackBytes);  // for as long as the thread: the process's end
   stack.ss_size = kSignalStackBytes;
   sigaltstack(&stack, nullptr);
-  static const bool installed = [] {
+  static std::once_flag once;
+  std::call_once(once, [] {
     struct sigaction before {};
     sigaction(SIGSEGV, nullptr, &before);
-    if (before.sa_handler != SIG_DFL) return false;
+    if (before.sa_handler != SIG_DFL) return;
     struct sigaction action {};
     action.sa_sigaction = &on_segv;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(SIGSEGV, &action, nullptr);
     sigaction(SIGBUS, &action, nullptr);
-    return true;
-  }();
-  (void)installed;
+  });
 }
 
 }  // namespace cudasim
