@@ -30,6 +30,7 @@ def build(root, headers, library, compiler, program):
 
 def run(command):
     env = {**os.environ, 'TSAN_OPTIONS': 'exitcode=66 atexit_sleep_ms=50'}
+    env.pop('UBSAN_OPTIONS', None)  # read after TSAN_OPTIONS; Meson's ask for an abort
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
     return done.returncode, done.stdout + done.stderr
 
