@@ -1,0 +1,22 @@
+// What the environment says about the emulated machine, read at the first use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace cudasim {
+
+struct Settings {
+  int devices = 4;                // CUDASIM_DEVICES; 0: a driver without a device, -1: no driver
+  int sms = 16;                   // CUDASIM_SMS: multiprocessors of a device
+  std::size_t memory_mib = 8192;  // CUDASIM_MEMORY_MIB: memory of a device
+  std::uint64_t seed = 0;         // CUDASIM_SEED: not 0: shuffle the order in which threads run
+  double hang_s = 60;             // CUDASIM_HANG_S: a block that only spins so long is reported
+  bool peer = true;               // CUDASIM_PEER=0: no device can reach another
+  bool strict = false;            // CUDASIM_STRICT=1: also cudaMalloc and first launches wait
+  std::string fail;               // CUDASIM_FAIL=cudaMalloc:3,cudaEventCreate:1 (see control.hpp)
+};
+Settings& settings();
+
+}  // namespace cudasim
