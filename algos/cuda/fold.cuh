@@ -16,6 +16,25 @@
 
 namespace treering::cuda {
 
+// The elements of a pack that do not fill it, or that lie across its alignment: one by one. What
+// lies beyond the end is zero, and not stored.
+template <class Stored, int kElems>
+TR_DEVICE void load_elements(const std::byte* from, std::uint64_t bytes_left,
+                             Stored (&stored)[kElems]) {
+#pragma unroll
+  for (int i = 0; i < kElems; ++i) {
+    stored[i] = i * sizeof(Stored) < bytes_left ? reinterpret_cast<const Stored*>(from)[i] : Stored{};
+  }
+}
+template <class Stored, int kElems>
+TR_DEVICE void store_elements(std::byte* to, std::uint64_t bytes_left,
+                              const Stored (&stored)[kElems]) {
+#pragma unroll
+  for (int i = 0; i < kElems; ++i) {
+    if (i * sizeof(Stored) < bytes_left) reinterpret_cast<Stored*>(to)[i] = stored[i];
+  }
+}
+
 // What a slice's fold is, in shared memory; the same for all threads of the block.
 struct FoldArgs {
   // Of the caller's memory or of a slot. flag: of a slot's lines (LL, LL128); 0: plain memory.
@@ -117,9 +136,10 @@ TR_DEVICE void move_packs(Access access, const FoldArgs& args) {
   }
 }
 
-// (type, op) is switched here, once a slice.
+// (type, op) is switched here, once a slice. One function for all kernels of a protocol: what it
+// holds, every type and operator, would make each of them as large as all are together.
 template <class Access>
-TR_DEVICE void fold(Access access, const FoldArgs& args, Type type, RedOp op, double factor) {
+TR_DEVICE_SHARED void fold(Access access, const FoldArgs& args, Type type, RedOp op, double factor) {
   if (op == RedOp::kNone) return move_packs(access, args);
   with_element(type, [&]<class Element>(Element) {
     switch (op) {

@@ -24,7 +24,7 @@ struct LL {
   // Packs of 8 bytes: a line of two pairs of data and flag.
   struct Access {
     static constexpr std::size_t kPackBytes = 8;
-    std::uint32_t thread, threads;
+    int thread, threads;
     const DeviceCall* call;
     std::int32_t* failed;
 
@@ -40,12 +40,12 @@ struct LL {
       if (from.flag == 0) {
         return load_elements(from.address + pack * kPackBytes, bytes - pack * kPackBytes, stored);
       }
-      const auto* line = reinterpret_cast<const LLLine*>(from.address) + pack;
+      const auto* line = reinterpret_cast<const LlLine*>(from.address) + pack;
       const auto flag = static_cast<std::uint32_t>(from.flag);
       std::uint64_t data = 0;
       const DeviceReport::State state =
-          wait_until(*call, [&] { return load_ll(line, flag, &data); });
-      if (state != DeviceReport::kFine) store_relaxed(failed, static_cast<std::int32_t>(state));
+          wait_until(*call, [&] { return ll_load(line, flag, &data); });
+      if (state != DeviceReport::kFine) *failed = static_cast<std::int32_t>(state);
       __builtin_memcpy(stored, &data, kPackBytes);
     }
     template <class Stored, int kElems>
@@ -56,13 +56,13 @@ struct LL {
       }
       std::uint64_t data;
       __builtin_memcpy(&data, stored, kPackBytes);
-      store_ll(reinterpret_cast<LLLine*>(to.address) + pack, data,
+      ll_store(reinterpret_cast<LlLine*>(to.address) + pack, data,
                static_cast<std::uint32_t>(to.flag));
     }
   };
 
   TR_DEVICE static Access access(const FoldArgs&, const DeviceCall& call, std::int32_t* failed) {
-    return {thread_index(), thread_count(), &call, failed};
+    return {thread_id(), block_threads(), &call, failed};
   }
 };
 

@@ -5,7 +5,7 @@
 // (engine/operation.cpp) for a block: wait for the messages and for room, fold, post and release.
 #pragma once
 
-#include "algos/cuda/call.cuh"
+#include "algos/cuda/call.hpp"
 #include "algos/cuda/fold.cuh"
 #include "algos/cuda/ptx.cuh"
 #include "algos/cuda/wait.cuh"
@@ -87,7 +87,7 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   }
   // One thread serves a link, always the same one: what it knows of the link needs no barrier.
   TR_DEVICE bool serves(const LinkSet& set, int i, bool tx) const {
-    return (2 * set.peer(i) + (tx ? 1 : 0)) % thread_count() == thread_index();
+    return (2 * set.peer(i) + (tx ? 1 : 0)) % block_threads() == thread_id();
   }
   TR_DEVICE std::uint64_t step_elems(Chunk local, Chunk dst) const;
   TR_DEVICE void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
@@ -118,20 +118,20 @@ TR_DEVICE CudaPrims<Protocol>::CudaPrims(const DeviceCall& call, BlockState& sta
       out_part_(call.out_part.rebased(call.tables_from, call.tables)),
       lane_(lane),
       channel_(channel) {
-  for (int i = thread_index(); i < 2 * call.size; i += thread_count()) {
+  for (int i = thread_id(); i < 2 * call.size; i += block_threads()) {
     const auto cls = call.collective == Collective::kSendRecv ? DeviceLinkClass::kSendRecv
                                                               : DeviceLinkClass(i / call.size);
     state.ends[i / call.size][i % call.size] =
         call.links.ends[call.links.index(Protocol::kId, channel, cls, i % call.size)];
   }
-  if (thread_index() == 0) state.gather_failed = state.fold_failed = DeviceReport::kFine;
-  sync_block();
+  if (thread_id() == 0) state.gather_failed = state.fold_failed = DeviceReport::kFine;
+  barrier_sync(0, block_threads());
 }
 
 template <class Protocol>
 TR_DEVICE void CudaPrims<Protocol>::finish() {
-  sync_block();
-  for (int i = thread_index(); i < 2 * call_.size; i += thread_count()) {
+  barrier_sync(0, block_threads());
+  for (int i = thread_id(); i < 2 * call_.size; i += block_threads()) {
     const int cls = i / call_.size, peer = i % call_.size;
     const auto stored_cls = call_.collective == Collective::kSendRecv ? DeviceLinkClass::kSendRecv
                                                                       : DeviceLinkClass(cls);
@@ -268,7 +268,7 @@ TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Ch
           : call_.out + (out_part_.offset(local.index) + first_elem) * elem_bytes;
   std::byte* const target =
       has_dst ? call_.out + (out_part_.offset(dst.index) + first_elem) * elem_bytes : nullptr;
-  if (thread_index() == 0) {
+  if (thread_id() == 0) {
     if (has_local) fold.inputs[lower] = {const_cast<std::byte*>(source), 0};
     if (has_dst) fold.outputs[to.count] = {target, 0};
     fold.num_inputs = inputs;
@@ -277,7 +277,7 @@ TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Ch
     fold.scaled_input = scaled ? lower : -1;
     fold.divisor = divisor;
   }
-  sync_block();
+  barrier_sync(0, block_threads());
   failed_ = state_.gather_failed != DeviceReport::kFine;
   if (failed_) return;
 
@@ -286,7 +286,7 @@ TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Ch
     treering::cuda::fold(Protocol::access(fold, call_, &state_.fold_failed), fold, call_.type,
                          moves ? RedOp::kNone : call_.op, call_.factor);
   }
-  sync_block();
+  barrier_sync(0, block_threads());
   failed_ = state_.fold_failed != DeviceReport::kFine;
   if (failed_) return;
 
@@ -310,7 +310,7 @@ TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Ch
 template <class Protocol>
 TR_DEVICE void CudaPrims<Protocol>::give_up(DeviceReport::State why, Verb verb, bool for_credit,
                                             int peer, int chunk, std::uint64_t number) {
-  DeviceReport& report = call_.reports[block_index()];
+  DeviceReport& report = call_.reports[block_id()];
   report.verb = static_cast<std::uint8_t>(verb);
   report.for_credit = for_credit ? 1 : 0;
   report.channel = static_cast<std::uint16_t>(channel_);
@@ -319,7 +319,7 @@ TR_DEVICE void CudaPrims<Protocol>::give_up(DeviceReport::State why, Verb verb, 
   report.number = number;
   report.round = round_;
   store_release(&report.state, static_cast<std::uint32_t>(why));
-  store_relaxed(&state_.gather_failed, static_cast<std::int32_t>(why));
+  state_.gather_failed = static_cast<std::int32_t>(why);
 }
 
 }  // namespace treering::cuda

@@ -13,9 +13,12 @@
 
 #ifdef __CUDACC__
 #define TR_DEVICE __device__ __forceinline__
+// Compiled once and called: for what all kernels share and is large.
+#define TR_DEVICE_SHARED __device__ __noinline__
 #else
 #include <chrono>
 #define TR_DEVICE inline
+#define TR_DEVICE_SHARED inline
 #endif
 
 namespace treering::cuda {

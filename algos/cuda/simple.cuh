@@ -15,7 +15,7 @@ struct Simple {
   // Packs of 16 bytes; where an operand is not aligned to that, element by element.
   struct Access {
     static constexpr std::size_t kPackBytes = sizeof(Vec16);
-    std::uint32_t thread, threads;
+    int thread, threads;
     bool aligned;
 
     TR_DEVICE std::uint64_t packs(std::uint64_t bytes) const {
@@ -29,7 +29,7 @@ struct Simple {
                         Stored (&stored)[kElems]) const {
       const std::byte* at = from.address + pack * kPackBytes;
       if (aligned && (pack + 1) * kPackBytes <= bytes) {
-        const Vec16 v = load_vec(at);
+        const Vec16 v = load_vec(reinterpret_cast<const Vec16*>(at));
         __builtin_memcpy(stored, &v, kPackBytes);
       } else {
         load_elements(at, bytes - pack * kPackBytes, stored);
@@ -42,7 +42,7 @@ struct Simple {
       if (aligned && (pack + 1) * kPackBytes <= bytes) {
         Vec16 v;
         __builtin_memcpy(&v, stored, kPackBytes);
-        store_vec(at, v);
+        store_vec(reinterpret_cast<Vec16*>(at), v);
       } else {
         store_elements(at, bytes - pack * kPackBytes, stored);
       }
@@ -57,7 +57,7 @@ struct Simple {
     for (int k = 0; k < args.num_outputs; ++k) {
       low_bits |= reinterpret_cast<std::uintptr_t>(args.outputs[k].address);
     }
-    return {thread_index(), thread_count(), low_bits % sizeof(Vec16) == 0};
+    return {thread_id(), block_threads(), low_bits % sizeof(Vec16) == 0};
   }
 };
 

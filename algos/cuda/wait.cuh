@@ -1,7 +1,7 @@
 // The one way in which a kernel waits: with a deadline, an abort flag, and the reason on record.
 #pragma once
 
-#include "algos/cuda/call.cuh"
+#include "algos/cuda/call.hpp"
 #include "algos/cuda/ptx.cuh"
 
 namespace treering::cuda {

@@ -96,8 +96,9 @@ TR_HD constexpr float float32_from_float8_e5m2(std::uint8_t code) {
   return widen<Float8E5m2Format>(code);
 }
 TR_HD constexpr float float32_from_bfloat16(std::uint16_t code) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(code) << 16;
-  return std::bit_cast<float>((bits & 0x7fffffffu) > kFloat32Infinity ? kFloat32QuietNan : bits);
+  std::uint32_t bits = static_cast<std::uint32_t>(code) << 16;
+  if ((bits & 0x7fffffffu) > kFloat32Infinity) bits = kFloat32QuietNan;
+  return std::bit_cast<float>(bits);
 }
 
 TR_HD constexpr std::uint16_t float16_from_float32(float value) {

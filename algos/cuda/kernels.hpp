@@ -1,0 +1,34 @@
+// The collectives' kernels: which there are, and how one is started. No CUDA header: the engine's
+// host code includes this.
+//
+// A kernel is an algorithm of algos/*.hpp over CudaPrims<Protocol>; grid = lanes * channels blocks,
+// block i runs lane i mod lanes of channel i / lanes.
+#pragma once
+
+#include <string_view>
+
+#include "core/device_link.hpp"
+#include "core/types.hpp"
+
+namespace treering::cuda {
+
+struct DeviceCall;  // algos/cuda/call.hpp
+
+struct DeviceKernel {
+  Collective collective;
+  const char* algorithm;  // as in the registry: "ring"
+  DeviceProtocol protocol;
+  void (*entry)(DeviceCall);  // __global__
+};
+
+const DeviceKernel* find_kernel(Collective collective, std::string_view algorithm,
+                                DeviceProtocol protocol);
+
+// Starts kernel(call) on `stream` (a cudaStream_t) with `blocks` blocks of `threads` threads.
+// Returns a cudaError_t.
+int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks, int threads,
+                 void* stream);
+// How many such blocks the current device holds at once. Returns a cudaError_t.
+int resident_blocks(const DeviceKernel& kernel, int threads, int* blocks);
+
+}  // namespace treering::cuda
