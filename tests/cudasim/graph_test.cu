@@ -29,8 +29,8 @@ class Graph : public testing::Test {
   void SetUp() override { ASSERT_EQ(cudaEventCreate(&event_), cudaSuccess); }
   void TearDown() override {
     EXPECT_EQ(cudaEventDestroy(event_), cudaSuccess);
-    if (graph_ != nullptr) EXPECT_EQ(cudaGraphDestroy(graph_), cudaSuccess);
-    if (exec_ != nullptr) EXPECT_EQ(cudaGraphExecDestroy(exec_), cudaSuccess);
+    EXPECT_TRUE(graph_ == nullptr || cudaGraphDestroy(graph_) == cudaSuccess);
+    EXPECT_TRUE(exec_ == nullptr || cudaGraphExecDestroy(exec_) == cudaSuccess);
   }
   void begin(cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal) {
     ASSERT_EQ(cudaStreamBeginCapture(a_.get(), mode), cudaSuccess);

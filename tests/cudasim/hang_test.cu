@@ -65,6 +65,7 @@ class Hang : public testing::Test {
  protected:
   void SetUp() override {
     testing::FLAGS_gtest_death_test_style = "threadsafe";
+    unsetenv("CUDASIM_SEED");  // who is named depends on the order
     setenv("CUDASIM_HANG_S", "0.5", 1);
     setenv("CUDASIM_SMS", "2", 1);
   }

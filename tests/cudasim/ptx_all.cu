@@ -35,12 +35,13 @@ __global__ void groups(std::uint64_t* out) {
   const std::uint64_t value = out[thread_id()];
   barrier_sync(1, 64);
   sync_warp();
-  out[thread_id()] = (barrier_or(2, 64, value == 3) ? 1 : 0) + shuffle(kFullWarp, value, 3) +
-                     static_cast<std::uint64_t>(shuffle_xor(kFullWarp, 1.5f, 3)) +
-                     (any(kFullWarp, value == 1) ? 1 : 0) + (all(kFullWarp, value == 2) ? 1 : 0) +
-                     ballot(kFullWarp, value == 5) + timer_ns() +
-                     static_cast<std::uint64_t>(dynamic_shared()[thread_id()]) +
-                     static_cast<std::uint64_t>(warp_id() + block_id() + grid_blocks() + block_threads());
+  out[thread_id()] =
+      (barrier_or(2, 64, value == 3) ? 1 : 0) + shuffle(kFullWarp, value, 3) +
+      static_cast<std::uint64_t>(shuffle_xor(kFullWarp, 1.5f, 3)) +
+      (any(kFullWarp, value == 1) ? 1 : 0) + (all(kFullWarp, value == 2) ? 1 : 0) +
+      ballot(kFullWarp, value == 5) + timer_ns() +
+      static_cast<std::uint64_t>(dynamic_shared()[thread_id()]) +
+      static_cast<std::uint64_t>(warp_id() + block_id() + grid_blocks() + block_threads());
 }
 
 cudaError_t start(std::uint64_t* out, cudaStream_t stream) {
