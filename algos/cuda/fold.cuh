@@ -23,7 +23,8 @@ TR_DEVICE void load_elements(const std::byte* from, std::uint64_t bytes_left,
                              Stored (&stored)[kElems]) {
 #pragma unroll
   for (int i = 0; i < kElems; ++i) {
-    stored[i] = i * sizeof(Stored) < bytes_left ? reinterpret_cast<const Stored*>(from)[i] : Stored{};
+    stored[i] =
+        i * sizeof(Stored) < bytes_left ? reinterpret_cast<const Stored*>(from)[i] : Stored{};
   }
 }
 template <class Stored, int kElems>
@@ -84,6 +85,18 @@ struct Pack {
 #pragma unroll
     for (int i = 0; i < kElems; ++i) value[i] = combine<op>(value[i], in.value[i]);
   }
+  TR_DEVICE void fold(const Pack& in, RedOp op) {
+    switch (op) {
+      case RedOp::kProd:
+        return fold<RedOp::kProd>(in);
+      case RedOp::kMin:
+        return fold<RedOp::kMin>(in);
+      case RedOp::kMax:
+        return fold<RedOp::kMax>(in);
+      default:
+        return fold<RedOp::kSum>(in);
+    }
+  }
   TR_DEVICE void divide(std::uint32_t divisor) {
 #pragma unroll
     for (int i = 0; i < kElems; ++i) {
@@ -98,23 +111,20 @@ struct Pack {
 };
 
 // Access: kPackBytes; packs(bytes); load(operand, pack number, bytes, Stored (&)[kElems]); store.
-template <class Access, class Element, RedOp op>
-TR_DEVICE void fold_packs(Access access, const FoldArgs& args, double factor) {
+template <class Access, class Element>
+TR_DEVICE void fold_packs(Access access, const FoldArgs& args, RedOp op, double factor) {
   using P = Pack<Element, Access::kPackBytes>;
   const std::uint64_t packs = access.packs(args.bytes);
   for (std::uint64_t i = access.first(); i < packs; i += access.stride()) {
     typename Element::Stored stored[P::kElems];
-    P total;
-    for (int k = 0; k < args.num_inputs; ++k) {
+    const auto input = [&](int k) {
       access.load(args.inputs[k], i, args.bytes, stored);
-      P in = P::from(stored);
-      if (k == args.scaled_input) in.scale(factor);
-      if (k == 0) {
-        total = in;
-      } else {
-        total.template fold<op>(in);
-      }
-    }
+      P pack = P::from(stored);
+      if (k == args.scaled_input) pack.scale(factor);
+      return pack;
+    };
+    P total = input(0);
+    for (int k = 1; k < args.num_inputs; ++k) total.fold(input(k), op);
     if (args.divisor != 1) total.divide(args.divisor);
     total.to(stored);
     for (int k = 0; k < args.num_outputs; ++k) {
@@ -136,22 +146,14 @@ TR_DEVICE void move_packs(Access access, const FoldArgs& args) {
   }
 }
 
-// (type, op) is switched here, once a slice. One function for all kernels of a protocol: what it
+// The type is switched here, once a slice; the operator once a pack. One function for all kernels of a protocol: what it
 // holds, every type and operator, would make each of them as large as all are together.
 template <class Access>
-TR_DEVICE_SHARED void fold(Access access, const FoldArgs& args, Type type, RedOp op, double factor) {
+TR_DEVICE_SHARED void fold(Access access, const FoldArgs& args, Type type, RedOp op,
+                           double factor) {
   if (op == RedOp::kNone) return move_packs(access, args);
   with_element(type, [&]<class Element>(Element) {
-    switch (op) {
-      case RedOp::kProd:
-        return fold_packs<Access, Element, RedOp::kProd>(access, args, factor);
-      case RedOp::kMin:
-        return fold_packs<Access, Element, RedOp::kMin>(access, args, factor);
-      case RedOp::kMax:
-        return fold_packs<Access, Element, RedOp::kMax>(access, args, factor);
-      default:
-        return fold_packs<Access, Element, RedOp::kSum>(access, args, factor);
-    }
+    fold_packs<Access, Element>(access, args, op, factor);
   });
 }
 

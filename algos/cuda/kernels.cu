@@ -1,6 +1,7 @@
-#include "algos/cuda/kernels.hpp"
+#include <span>
 
 #include "algos/barrier.hpp"
+#include "algos/cuda/kernels.hpp"
 #include "algos/cuda/launch.cuh"
 #include "algos/cuda/ll.cuh"
 #include "algos/cuda/prims.cuh"
@@ -15,7 +16,8 @@ namespace treering::cuda {
 namespace {
 
 template <class Protocol, void (*kAlgorithm)(CudaPrims<Protocol>&)>
-__global__ void run(const DeviceCall call) {
+TR_KERNEL(kMaxThreads)
+run(TR_PARAMETER DeviceCall call) {
   __shared__ BlockState state;
   const int channels = static_cast<int>(call.channels);
   const int lanes = grid_blocks() / channels;
@@ -32,44 +34,48 @@ using C = Collective;
 namespace a = algos;
 
 // Every algorithm of the device, once for each protocol.
-template <class P, class Prims = CudaPrims<P>>
-constexpr DeviceKernel kKernelsOf[] = {
-    {C::kAllReduce, "local", P::kId, run<P, a::local::fold<Prims>>},
-    {C::kAllReduce, "ring", P::kId, run<P, a::ring::all_reduce<Prims>>},
-    {C::kAllReduce, "tree", P::kId, run<P, a::tree::all_reduce<Prims>>},
-    {C::kAllReduce, "one_shot", P::kId, run<P, a::direct::one_shot_all_reduce<Prims>>},
-    {C::kAllReduce, "two_shot", P::kId, run<P, a::direct::two_shot_all_reduce<Prims>>},
-    {C::kReduce, "local", P::kId, run<P, a::local::fold<Prims>>},
-    {C::kReduce, "ring", P::kId, run<P, a::ring::reduce<Prims>>},
-    {C::kReduce, "tree", P::kId, run<P, a::tree::reduce<Prims>>},
-    {C::kReduce, "direct", P::kId, run<P, a::direct::reduce<Prims>>},
-    {C::kBroadcast, "local", P::kId, run<P, a::local::move<Prims>>},
-    {C::kBroadcast, "ring", P::kId, run<P, a::ring::broadcast<Prims>>},
-    {C::kBroadcast, "tree", P::kId, run<P, a::tree::broadcast<Prims>>},
-    {C::kBroadcast, "direct", P::kId, run<P, a::direct::broadcast<Prims>>},
-    {C::kAllGather, "local", P::kId, run<P, a::local::move<Prims>>},
-    {C::kAllGather, "ring", P::kId, run<P, a::ring::all_gather<Prims>>},
-    {C::kAllGather, "direct", P::kId, run<P, a::direct::all_gather<Prims>>},
-    {C::kReduceScatter, "local", P::kId, run<P, a::local::fold<Prims>>},
-    {C::kReduceScatter, "ring", P::kId, run<P, a::ring::reduce_scatter<Prims>>},
-    {C::kReduceScatter, "direct", P::kId, run<P, a::direct::reduce_scatter<Prims>>},
-    {C::kGather, "local", P::kId, run<P, a::local::move<Prims>>},
-    {C::kGather, "direct", P::kId, run<P, a::direct::gather<Prims>>},
-    {C::kScatter, "local", P::kId, run<P, a::local::move<Prims>>},
-    {C::kScatter, "direct", P::kId, run<P, a::direct::scatter<Prims>>},
-    {C::kAllToAll, "local", P::kId, run<P, a::local::move<Prims>>},
-    {C::kAllToAll, "pairwise", P::kId, run<P, a::pairwise::all_to_all<Prims>>},
-    {C::kScan, "local", P::kId, run<P, a::local::fold<Prims>>},
-    {C::kScan, "direct", P::kId, run<P, a::direct::scan<Prims>>},
-    {C::kExscan, "local", P::kId, run<P, a::local::nothing<Prims>>},
-    {C::kExscan, "direct", P::kId, run<P, a::direct::exscan<Prims>>},
-    {C::kBarrier, "local", P::kId, run<P, a::local::nothing<Prims>>},
-    {C::kBarrier, "direct", P::kId, run<P, a::barrier::direct<Prims>>},
-};
+template <class P>
+std::span<const DeviceKernel> kernels_of() {
+  using Prims = CudaPrims<P>;
+  static const DeviceKernel kKernels[] = {
+      {C::kAllReduce, "local", P::kId, run<P, a::local::fold<Prims>>},
+      {C::kAllReduce, "ring", P::kId, run<P, a::ring::all_reduce<Prims>>},
+      {C::kAllReduce, "tree", P::kId, run<P, a::tree::all_reduce<Prims>>},
+      {C::kAllReduce, "one_shot", P::kId, run<P, a::direct::one_shot_all_reduce<Prims>>},
+      {C::kAllReduce, "two_shot", P::kId, run<P, a::direct::two_shot_all_reduce<Prims>>},
+      {C::kReduce, "local", P::kId, run<P, a::local::fold<Prims>>},
+      {C::kReduce, "ring", P::kId, run<P, a::ring::reduce<Prims>>},
+      {C::kReduce, "tree", P::kId, run<P, a::tree::reduce<Prims>>},
+      {C::kReduce, "direct", P::kId, run<P, a::direct::reduce<Prims>>},
+      {C::kBroadcast, "local", P::kId, run<P, a::local::move<Prims>>},
+      {C::kBroadcast, "ring", P::kId, run<P, a::ring::broadcast<Prims>>},
+      {C::kBroadcast, "tree", P::kId, run<P, a::tree::broadcast<Prims>>},
+      {C::kBroadcast, "direct", P::kId, run<P, a::direct::broadcast<Prims>>},
+      {C::kAllGather, "local", P::kId, run<P, a::local::move<Prims>>},
+      {C::kAllGather, "ring", P::kId, run<P, a::ring::all_gather<Prims>>},
+      {C::kAllGather, "direct", P::kId, run<P, a::direct::all_gather<Prims>>},
+      {C::kReduceScatter, "local", P::kId, run<P, a::local::fold<Prims>>},
+      {C::kReduceScatter, "ring", P::kId, run<P, a::ring::reduce_scatter<Prims>>},
+      {C::kReduceScatter, "direct", P::kId, run<P, a::direct::reduce_scatter<Prims>>},
+      {C::kGather, "local", P::kId, run<P, a::local::move<Prims>>},
+      {C::kGather, "direct", P::kId, run<P, a::direct::gather<Prims>>},
+      {C::kScatter, "local", P::kId, run<P, a::local::move<Prims>>},
+      {C::kScatter, "direct", P::kId, run<P, a::direct::scatter<Prims>>},
+      {C::kAllToAll, "local", P::kId, run<P, a::local::move<Prims>>},
+      {C::kAllToAll, "pairwise", P::kId, run<P, a::pairwise::all_to_all<Prims>>},
+      {C::kScan, "local", P::kId, run<P, a::local::fold<Prims>>},
+      {C::kScan, "direct", P::kId, run<P, a::direct::scan<Prims>>},
+      {C::kExscan, "local", P::kId, run<P, a::local::nothing<Prims>>},
+      {C::kExscan, "direct", P::kId, run<P, a::direct::exscan<Prims>>},
+      {C::kBarrier, "local", P::kId, run<P, a::local::nothing<Prims>>},
+      {C::kBarrier, "direct", P::kId, run<P, a::barrier::direct<Prims>>},
+  };
+  return kKernels;
+}
 
 template <class P>
 const DeviceKernel* find_in(Collective collective, std::string_view algorithm) {
-  for (const DeviceKernel& kernel : kKernelsOf<P>) {
+  for (const DeviceKernel& kernel : kernels_of<P>()) {
     if (kernel.collective == collective && algorithm == kernel.algorithm) return &kernel;
   }
   return nullptr;

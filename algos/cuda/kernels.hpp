@@ -14,6 +14,8 @@ namespace treering::cuda {
 
 struct DeviceCall;  // algos/cuda/call.hpp
 
+inline constexpr int kMaxThreads = 256;  // of a block
+
 struct DeviceKernel {
   Collective collective;
   const char* algorithm;  // as in the registry: "ring"

@@ -90,7 +90,7 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
     return (2 * set.peer(i) + (tx ? 1 : 0)) % block_threads() == thread_id();
   }
   TR_DEVICE std::uint64_t step_elems(Chunk local, Chunk dst) const;
-  TR_DEVICE void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
+  TR_DEVICE_SHARED void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
                            const LinkSet& to, bool last, std::uint64_t first_elem,
                            std::uint64_t elems);
   TR_DEVICE void gather_links(Verb verb, const LinkSet& from, bool has_local, int chunk,
@@ -245,7 +245,7 @@ TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from,
 }
 
 template <class Protocol>
-TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Chunk local,
+TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Chunk local,
                                               Chunk dst, const LinkSet& to, bool last,
                                               std::uint64_t first_elem, std::uint64_t elems) {
   const std::size_t elem_bytes = type_bytes(call_.type);

@@ -15,10 +15,15 @@
 #define TR_DEVICE __device__ __forceinline__
 // Compiled once and called: for what all kernels share and is large.
 #define TR_DEVICE_SHARED __device__ __noinline__
+// A kernel's large parameter: read where it lies, not copied to every thread's stack.
+#define TR_PARAMETER const __grid_constant__
+#define TR_KERNEL(max_threads) __global__ void __launch_bounds__(max_threads)
 #else
 #include <chrono>
 #define TR_DEVICE inline
 #define TR_DEVICE_SHARED inline
+#define TR_PARAMETER const
+#define TR_KERNEL(max_threads) __global__ void
 #endif
 
 namespace treering::cuda {

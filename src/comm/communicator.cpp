@@ -83,6 +83,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
   comm->board_ = &comm->transport_->board(comm->rank_);
   comm->engine_ = std::make_shared<Engine>(*comm, spin_for(comm->size_, config));
+  TR_RETURN_IF_ERROR(comm->connect_devices(rendezvous));
   comm->board_->state.store(RankState::kLive, std::memory_order_release);
   TR_LOG_INFO(comm->rank_, "communicator of %d ranks formed over %s", comm->size_,
               comm->transport_->name());
@@ -130,7 +131,7 @@ Status Communicator::async_error() const {
   return failure_;
 }
 
-Result<Choice> Communicator::choose_for(const Request& r) const {
+ChoiceInput Communicator::choice_input(const Request& r) const {
   ChoiceInput in;
   in.collective = r.call.collective;
   in.size = size_;
@@ -146,8 +147,10 @@ Result<Choice> Communicator::choose_for(const Request& r) const {
   in.forced_slice_bytes = static_cast<std::size_t>(config_.slice_bytes);
   const std::string& forced = forced_[static_cast<int>(r.call.collective)];
   in.forced = forced.empty() ? nullptr : forced.c_str();
-  return choose(in);
+  return in;
 }
+
+Result<Choice> Communicator::choose_for(const Request& r) const { return choose(choice_input(r)); }
 
 Result<const Plan*> Communicator::plan_for(const Request& r, const Choice& choice) {
   Recent& recent = recent_[static_cast<int>(r.call.collective)];
@@ -284,6 +287,8 @@ Result<const Plan*> Communicator::sendrecv_plan(int peer, bool is_send) {
 }
 
 Status Communicator::launch(Request& request, Stream* stream) {
+  TR_ASSIGN_OR_RETURN(const bool on_device, is_on_device(request, stream));
+  if (on_device) return launch_on_device(request, stream);
   if (stream == nullptr && engine_->idle()) {
     if (failed_.load(std::memory_order_relaxed)) return async_error();
     TR_RETURN_IF_ERROR(prepare_scratch(request));
@@ -327,6 +332,7 @@ void Communicator::abort() {
   failed_.store(true, std::memory_order_release);   // pairs with async_error
   aborted_.store(true, std::memory_order_release);  // pairs with on_slow_wait
   board_->state.store(RankState::kAborted, std::memory_order_release);
+  if (device_ != nullptr) device_->abort();
 }
 
 Status Communicator::set_algorithm(const std::string& collective, const std::string& algorithm) {

@@ -20,6 +20,7 @@
 #include "comm/stream.hpp"
 #include "core/config.hpp"
 #include "core/status.hpp"
+#include "engine/device_engine.hpp"
 #include "engine/engine.hpp"
 #include "engine/plan.hpp"
 #include "transports/transport.hpp"
@@ -63,7 +64,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   bool repeats(Collective collective, Type type, const OpSpec& op, std::int32_t root,
                std::uint64_t count, bool in_place) const {
     const Call& last = scratch_.call;
-    return scratch_reusable_ && last.count == count && last.collective == collective &&
+    return scratch_reusable_ && device_ == nullptr && last.count == count && last.collective == collective &&
            last.type == type && last.op == op.op && last.root == root &&
            scratch_shape_.in_place == in_place && (last.divisor > 1) == op.average &&
            op.op != RedOp::kUser && !op.scaled && !last.scaled &&
@@ -82,6 +83,13 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   Result<std::shared_ptr<Communicator>> split(int color, int key);
   Result<int> register_window(void* ptr, std::size_t bytes);  // its index
   Status deregister_window(int index);
+
+  // Does the request work on device memory? An error where its buffers and stream do not fit.
+  Result<bool> is_on_device(const Request& request, const Stream* stream) const;
+  // Starts its kernel without waiting; for groups.
+  Status enqueue_on_device(Request& request, Stream* stream);
+  // Until all calls without a stream are done.
+  Status wait_for_device();
 
   Status set_algorithm(const std::string& collective, const std::string& algorithm);
   Status set_ordered(bool ordered);
@@ -103,6 +111,14 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   Communicator(int rank, int size, const Config& config)
       : rank_(rank), size_(size), config_(config) {}
 
+  // comm/device.cpp
+  Status connect_devices(Rendezvous& rendezvous);
+  // Does the request work on device memory? An error where its buffers and stream do not fit.
+  Status launch_on_device(Request& request, Stream* stream);
+  Status fail_on_device(const Status& cause);
+  Result<DevicePlan> device_plan_for(const Request& request) const;
+
+  ChoiceInput choice_input(const Request& request) const;
   Result<Choice> choose_for(const Request& request) const;
   Result<const Plan*> plan_for(const Request& request, const Choice& choice);
   Result<const Plan*> sendrecv_plan(int peer, bool is_send);
@@ -127,6 +143,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   Config config_;
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Engine> engine_;
+  std::shared_ptr<DeviceEngine> device_;
   Operation scratch_;  // of blocking calls
   std::map<std::tuple<const algos::Algorithm*, int>, std::unique_ptr<Plan>> plans_;
   std::map<std::pair<int, bool>, std::unique_ptr<Plan>> sendrecv_plans_;  // (peer, is_send)

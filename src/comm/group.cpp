@@ -88,8 +88,18 @@ Status group_end() {
     TR_RETURN_IF_ERROR(guards.back()->enter(*comm));
   }
   std::vector<std::shared_ptr<Ticket>> waited;
+  std::vector<Communicator*> on_device;
   Status status;
   for (Kept& k : kept) {
+    const Result<bool> is_on_device = k.comm->is_on_device(k.request, k.stream.get());
+    status = is_on_device.status();
+    if (!status.ok()) break;
+    if (is_on_device.value()) {
+      status = k.comm->enqueue_on_device(k.request, k.stream.get());
+      if (!status.ok()) break;
+      if (k.stream == nullptr) on_device.push_back(k.comm.get());
+      continue;
+    }
     Result<std::shared_ptr<Ticket>> ticket = k.comm->enqueue(k.request, k.stream.get());
     if (!ticket.ok()) {
       status = ticket.status();
@@ -97,7 +107,11 @@ Status group_end() {
     }
     if (k.stream == nullptr) waited.push_back(ticket.value());
   }
-  const Status finished = wait_all(waited);
+  Status finished = wait_all(waited);
+  for (Communicator* comm : on_device) {
+    const Status done = comm->wait_for_device();
+    if (finished.ok()) finished = done;
+  }
   return status.ok() ? finished : status;
 }
 

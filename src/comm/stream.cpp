@@ -48,7 +48,23 @@ void Stream::add(const std::shared_ptr<Ticket>& ticket, const Footprint& footpri
   entries_.push_back({ticket, footprint});
 }
 
+void Stream::add(std::shared_ptr<const DeviceEngine> engine) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(device_engines_, [&](const auto& e) { return e.expired() || e.lock() == engine; });
+  device_engines_.push_back(std::move(engine));
+}
+
+Status Stream::synchronize_cuda() {
+  TR_RETURN_IF_ERROR(synchronize_device_stream(cuda_stream_));
+  std::lock_guard lock(mutex_);
+  for (const auto& weak : device_engines_) {
+    if (const auto engine = weak.lock()) TR_RETURN_IF_ERROR(engine->check());
+  }
+  return {};
+}
+
 Status Stream::synchronize(int spin) {
+  if (is_cuda_) return synchronize_cuda();
   for (const std::shared_ptr<Ticket>& ticket : pending()) {
     if (ticket->engine != nullptr) {
       (void)ticket->engine->wait(*ticket);  // its status is collected below
@@ -62,6 +78,10 @@ Status Stream::synchronize(int spin) {
 }
 
 bool Stream::query() {
+  if (is_cuda_) {
+    const Result<bool> done = query_device_stream(cuda_stream_);
+    return !done.ok() || done.value();  // a broken stream: synchronize says how
+  }
   std::lock_guard lock(mutex_);
   prune_locked();
   return entries_.empty();

@@ -9,6 +9,7 @@
 
 #include "comm/request.hpp"
 #include "core/status.hpp"
+#include "engine/device_engine.hpp"
 #include "engine/engine.hpp"
 
 namespace treering {
@@ -26,6 +27,14 @@ bool must_follow(const Footprint& later, const Footprint& earlier);
 // Thread-safe.
 class Stream {
  public:
+  Stream() = default;
+  // A caller's CUDA stream (cudaStream_t), for operations on device memory: its order is CUDA's.
+  explicit Stream(void* cuda_stream) : cuda_stream_(cuda_stream), is_cuda_(true) {}
+  bool is_cuda() const { return is_cuda_; }
+  void* cuda_stream() const { return cuda_stream_; }
+  // Reports of this engine's kernels are errors of the stream.
+  void add(std::shared_ptr<const DeviceEngine> engine);
+
   // Adds `ticket` (not yet enqueued in its engine): fills ticket->after.
   void add(const std::shared_ptr<Ticket>& ticket, const Footprint& footprint);
   // Waits for all; the first error since the last synchronize.
@@ -43,7 +52,12 @@ class Stream {
   };
   void prune_locked();
 
+  Status synchronize_cuda();
+
+  void* cuda_stream_ = nullptr;
+  bool is_cuda_ = false;
   std::mutex mutex_;  // guards all below
+  std::vector<std::weak_ptr<const DeviceEngine>> device_engines_;
   std::deque<Entry> entries_;
   std::vector<std::shared_ptr<Ticket>> fences_;
   Status first_error_;

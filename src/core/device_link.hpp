@@ -69,7 +69,7 @@ struct DeviceLinkTable {
   std::uint32_t slot_bytes[kNumDeviceProtocols] = {};
 
   TR_HD constexpr std::size_t index(DeviceProtocol protocol, int channel, DeviceLinkClass cls,
-                              int peer) const {
+                                    int peer) const {
     const auto p = static_cast<std::size_t>(protocol);
     return ((p * channels + channel) * kNumDeviceLinkClasses + static_cast<std::size_t>(cls)) *
                size +

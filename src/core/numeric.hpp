@@ -88,7 +88,9 @@ TR_HD constexpr std::uint32_t narrow(float value) {
   return code | ((bits >> Format::kSignShift) & (Format::kMagnitudeMask + 1));
 }
 
-TR_HD constexpr float float32_from_float16(std::uint16_t code) { return widen<Float16Format>(code); }
+TR_HD constexpr float float32_from_float16(std::uint16_t code) {
+  return widen<Float16Format>(code);
+}
 TR_HD constexpr float float32_from_float8_e4m3(std::uint8_t code) {
   return widen<Float8E4m3Format>(code);
 }

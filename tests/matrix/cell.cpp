@@ -40,22 +40,27 @@ void compose_for_oracle(void* acc, const void* in, std::size_t count, int type, 
 class Buffer {
  public:
   Buffer(std::size_t bytes, std::size_t shift_bytes)
-      : bytes_(bytes), store_(bytes + 2 * kGuardBytes + 128, kGuard) {
-    const auto base = reinterpret_cast<std::uintptr_t>(store_.data()) + kGuardBytes;
+      : bytes_(bytes),
+        store_bytes_(bytes + 2 * kGuardBytes + 128),
+        store_(take_memory(store_bytes_)) {
+    std::fill_n(store_.get(), store_bytes_, kGuard);
+    const auto base = reinterpret_cast<std::uintptr_t>(store_.get()) + kGuardBytes;
     offset_ = (base + 63) / 64 * 64 - base + kGuardBytes + shift_bytes;
     std::fill_n(data(), bytes, kOld);
   }
-  std::byte* data() { return store_.data() + offset_; }
+  std::byte* data() { return store_.get() + offset_; }
   std::size_t bytes() const { return bytes_; }
   bool guards_intact() const {
     const auto is_guard = [](std::byte b) { return b == kGuard; };
-    return std::all_of(store_.begin(), store_.begin() + offset_, is_guard) &&
-           std::all_of(store_.begin() + offset_ + bytes_, store_.end(), is_guard);
+    const std::byte* const begin = store_.get();
+    return std::all_of(begin, begin + offset_, is_guard) &&
+           std::all_of(begin + offset_ + bytes_, begin + store_bytes_, is_guard);
   }
 
  private:
   std::size_t bytes_;
-  std::vector<std::byte> store_;
+  std::size_t store_bytes_;
+  Memory store_;
   std::size_t offset_ = 0;
 };
 

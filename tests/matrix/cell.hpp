@@ -47,6 +47,16 @@ class Oracles {
   std::vector<Entry> entries_;
 };
 
+// Memory for a buffer of a cell: host_memory.cpp, or device memory in device_memory.cpp.
+struct GiveBack {
+  std::size_t bytes = 0;
+  void operator()(std::byte* memory) const;
+};
+using Memory = std::unique_ptr<std::byte[], GiveBack>;
+Memory take_memory(std::size_t bytes);
+// Can the library run the cell on buffers in such memory?
+bool serves_memory(const Cell& cell);
+
 // Makes the call on this rank and compares every byte of both buffers, guards included, with the
 // oracle. Returns what is wrong.
 std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles);

@@ -90,7 +90,8 @@ std::vector<Cell> cells_for(int n) {
           cell.algorithm = &a;
           cell.uneven = uneven;
           cell.count = count;
-          cells.push_back(vary(cell, turn++, n));
+          const Cell varied = vary(cell, turn++, n);
+          if (serves_memory(varied)) cells.push_back(varied);
         }
       }
     }

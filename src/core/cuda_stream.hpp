@@ -1,0 +1,47 @@
+// A CUDA stream of the library's own: work on it waits for nothing else on the device, the caller's
+// default stream included.
+#pragma once
+
+#include <cstddef>
+#include <cuda_runtime.h>
+#include <utility>
+
+#include "core/cuda_status.hpp"
+
+namespace treering {
+
+class CudaStream {
+ public:
+  static Result<CudaStream> make() {
+    CudaStream s;
+    TR_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithFlags(&s.stream_, cudaStreamNonBlocking),
+                                   "cudaStreamCreateWithFlags"));
+    return s;
+  }
+  CudaStream() = default;
+  CudaStream(CudaStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  CudaStream& operator=(CudaStream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~CudaStream() {
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
+
+  cudaStream_t get() const { return stream_; }
+  // Done when it returns. Any two memories that CUDA knows, or the caller's.
+  Status copy(void* to, const void* from, std::size_t bytes) const {
+    TR_RETURN_IF_ERROR(
+        cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpy"));
+    return cuda_status(cudaStreamSynchronize(stream_), "cudaMemcpy");
+  }
+  Status clear(void* memory, std::size_t bytes) const {
+    TR_RETURN_IF_ERROR(cuda_status(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemset"));
+    return cuda_status(cudaStreamSynchronize(stream_), "cudaMemset");
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace treering

@@ -1,0 +1,67 @@
+// DeviceEngine: runs collectives on device memory by kernels, for one communicator.
+//
+// It is to a GPU what Engine is to the host: an operation is one kernel launch on a stream. All
+// operations of a communicator run one after another, on whichever streams they are, because they
+// share links; a kernel that waits for a peer has a deadline and an abort flag, and writes down
+// what it waited for.
+//
+// No CUDA header; builds without CUDA have stubs (no_cuda.cpp). Threads: one at a time (the
+// communicator's guard), but abort.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/device_link.hpp"
+#include "core/status.hpp"
+#include "engine/operation.hpp"
+#include "transports/device_links.hpp"
+
+namespace treering {
+
+// How a call is run on the device; agreed by all ranks.
+struct DevicePlan {
+  const char* algorithm = nullptr;
+  DeviceProtocol protocol = DeviceProtocol::kSimple;
+  int lanes = 1;
+  int channels = 1;
+  int chunks = 1;
+  std::uint64_t slice_elems = 1;
+  std::uint32_t slices_per_round = 1;
+};
+
+class DeviceEngine {
+ public:
+  virtual ~DeviceEngine() = default;
+  virtual const DeviceLinks& links() const = 0;
+  // Blocks that one operation may use: reserved for this communicator on its device, so that no
+  // kernel of another communicator can keep them from running.
+  virtual int max_blocks() const = 0;
+
+  // Starts the call on `stream` (a cudaStream_t), or on one of the engine's own for nullptr.
+  // Returns when it is enqueued. All buffers lie in device memory.
+  virtual Status launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
+                        void* stream) = 0;
+  // Is everything on the engine's own stream done?
+  virtual Result<bool> is_idle() = 0;
+  // What a kernel wrote down when it gave up; ok if none did.
+  virtual Status check() const = 0;
+  // Kernels that wait give up soon. Any thread.
+  virtual void abort() = 0;
+};
+
+Result<std::unique_ptr<DeviceEngine>> make_device_engine(std::unique_ptr<DeviceLinks> links,
+                                                         std::int64_t timeout_ms);
+
+// Is there a kernel for it?
+bool device_has(Collective collective, const char* algorithm, DeviceProtocol protocol);
+
+// Is it memory of a GPU? False in builds without CUDA and where there is no GPU.
+bool is_device_memory(const void* pointer);
+
+// Waits for a caller's stream (a cudaStream_t).
+Status synchronize_device_stream(void* stream);
+Result<bool> query_device_stream(void* stream);
+
+}  // namespace treering

@@ -1,0 +1,171 @@
+#include "tuner/device_choice.hpp"
+
+#include <algorithm>
+
+namespace treering {
+
+const char* device_protocol_name(DeviceProtocol protocol) {
+  switch (protocol) {
+    case DeviceProtocol::kSimple:
+      return "Simple";
+    case DeviceProtocol::kLL:
+      return "LL";
+    default:
+      return "LL128";
+  }
+}
+
+namespace {
+
+// Not yet measured on a GPU: one step of latency while the vector is short, then every rank folds
+// its part from all others' at once, rings where there are too many ranks for that.
+struct Rule {
+  Collective collective;
+  std::uint64_t max_bytes;
+  int max_size;
+  const char* name;
+  const char* why;
+};
+constexpr std::uint64_t kAny = ~0ull;
+constexpr int kAnySize = 1 << 30;
+using C = Collective;
+constexpr Rule kRules[] = {
+    {C::kAllReduce, 16 << 10, 8, "one_shot", "small: one step of latency"},
+    {C::kAllReduce, kAny, 16, "two_shot", "each rank folds its part once and shows it to all"},
+    {C::kAllReduce, 256 << 10, kAnySize, "tree", "small, many ranks: log2 n steps"},
+    {C::kAllReduce, kAny, kAnySize, "ring", "large, many ranks: two neighbours each"},
+    {C::kReduce, kAny, 16, "direct", "one step: the root folds all inputs"},
+    {C::kReduce, kAny, kAnySize, "tree", "many ranks: the root would be a bottleneck"},
+    {C::kBroadcast, kAny, 8, "direct", "one step"},
+    {C::kBroadcast, kAny, kAnySize, "tree", "many ranks: the root would be a bottleneck"},
+    {C::kAllGather, kAny, 16, "direct", "one step"},
+    {C::kAllGather, kAny, kAnySize, "ring", "many ranks: two neighbours each"},
+    {C::kReduceScatter, kAny, 16, "direct", "each rank folds its part from all inputs at once"},
+    {C::kReduceScatter, kAny, kAnySize, "ring", "many ranks: two neighbours each"},
+    {C::kGather, kAny, kAnySize, "direct", "one step"},
+    {C::kScatter, kAny, kAnySize, "direct", "one step"},
+    {C::kAllToAll, kAny, kAnySize, "pairwise", "every pair exchanges directly, all at once"},
+    {C::kBarrier, kAny, kAnySize, "direct", "one step"},
+    {C::kScan, kAny, kAnySize, "direct", "one step"},
+    {C::kExscan, kAny, kAnySize, "direct", "one step"},
+};
+
+// What keeps an algorithm of the device from serving the call; nullptr: nothing.
+const char* objection(const algos::Algorithm& a, const ChoiceInput& in) {
+  if (!a.supports(in.size)) return "it does not support this number of ranks";
+  if (in.ordered && !a.order_is_fixed) return "TR_OPT_ORDERED asks for a fold in rank order";
+  if (in.in_place && !a.in_place) return "it does not work in place";
+  if (in.uneven && !a.uneven) return "it needs the same count on all ranks";
+  return nullptr;
+}
+
+std::string names_on_device(const DeviceChoiceInput& in) {
+  std::string names;
+  for (const algos::Algorithm& a : algos::all_algorithms()) {
+    if (a.collective != in.call.collective || !a.supports(in.call.size) ||
+        !in.exists(a.collective, a.name, DeviceProtocol::kSimple)) {
+      continue;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(a.name);
+  }
+  return names;
+}
+
+Result<DeviceProtocol> protocol_for(std::uint64_t chunk_bytes, const algos::Algorithm& a,
+                                    const DeviceChoiceInput& in) {
+  for (int p = 0; p < kNumDeviceProtocols; ++p) {
+    const auto protocol = static_cast<DeviceProtocol>(p);
+    if (in.protocol != device_protocol_name(protocol)) continue;
+    if (in.slot_bytes[p] > 0 && in.exists(in.call.collective, a.name, protocol)) return protocol;
+    return invalid_argument("protocol " + in.protocol + " was forced, but this build has none");
+  }
+  if (!in.protocol.empty()) {
+    return invalid_argument("there is no protocol \"" + in.protocol + "\"; there are: Simple, LL");
+  }
+  // Half of LL's bytes are flags; it pays as long as a hop's latency counts for more.
+  const bool low_latency = !in.call.uneven && chunk_bytes <= 8 << 10 && in.slot_bytes[1] > 0;
+  return low_latency ? DeviceProtocol::kLL : DeviceProtocol::kSimple;
+}
+
+Result<DeviceChoice> finish(const algos::Algorithm& a, const char* why,
+                            const DeviceChoiceInput& in) {
+  const ChoiceInput& call = in.call;
+  const bool cut_here = call.collective == C::kAllReduce || call.collective == C::kReduce ||
+                        call.collective == C::kBroadcast || call.collective == C::kScan ||
+                        call.collective == C::kExscan;
+  const auto chunks = static_cast<std::uint64_t>(cut_here ? a.chunks(call.size) : 1);
+  const std::uint64_t chunk_bytes = (call.bytes + chunks - 1) / chunks;
+  DeviceChoice c;
+  c.algorithm = &a;
+  c.why = why;
+  TR_ASSIGN_OR_RETURN(c.protocol, protocol_for(chunk_bytes, a, in));
+  for (int rank = 0; rank < call.size; ++rank) {
+    c.lanes = std::max(c.lanes, algos::record(a, rank, call.size).lanes);
+  }
+  const int most_channels = std::clamp(in.max_blocks / c.lanes, 1, in.channels);
+  const std::uint64_t slot_bytes = in.slot_bytes[static_cast<int>(c.protocol)];
+  std::uint64_t slice_bytes = c.protocol == DeviceProtocol::kLL ? slot_bytes / 2 : slot_bytes;
+  if (call.forced_slice_bytes != 0) {
+    slice_bytes = std::min<std::uint64_t>(slice_bytes, call.forced_slice_bytes);
+  }
+  c.channels = most_channels;
+  if (!call.uneven) {
+    // Short vectors are dealt out to all channels, in slices of at least kLeastSlice.
+    constexpr std::uint64_t kLeastSlice = 1024, kUnit = 256;
+    const auto channels = static_cast<std::uint64_t>(most_channels);
+    std::uint64_t share = (chunk_bytes + channels - 1) / channels;
+    share = (std::max(share, kLeastSlice) + kUnit - 1) / kUnit * kUnit;
+    slice_bytes = std::min(slice_bytes, share);
+    const std::uint64_t slices =
+        std::max<std::uint64_t>(1, (chunk_bytes + slice_bytes - 1) / slice_bytes);
+    c.channels = static_cast<int>(std::min(channels, slices));
+  }
+  c.slice_elems = slice_bytes / in.elem_bytes;
+  return c;
+}
+
+}  // namespace
+
+Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& in) {
+  const ChoiceInput& call = in.call;
+  const auto find = [&](const char* name) {
+    const algos::Algorithm* a = algos::find_algorithm(call.collective, name);
+    const bool there = a != nullptr && in.exists(call.collective, name, DeviceProtocol::kSimple);
+    return there ? a : nullptr;
+  };
+  if (call.size == 1) {
+    const algos::Algorithm* local = find("local");
+    if (local == nullptr) return internal_error("no local algorithm on the device");
+    return finish(*local, "one rank: a copy", in);
+  }
+  if (call.forced != nullptr) {
+    const algos::Algorithm* a = find(call.forced);
+    if (a == nullptr) {
+      return invalid_argument(
+          std::string(collective_name(call.collective)) + " algorithm \"" + call.forced +
+          "\" was forced, but there is no kernel for it; there are: " + names_on_device(in));
+    }
+    if (const char* why = objection(*a, call)) {
+      return invalid_argument(std::string(collective_name(call.collective)) + " algorithm \"" +
+                              call.forced + "\" was forced but cannot serve this call: " + why);
+    }
+    return finish(*a, "forced by the caller", in);
+  }
+  for (const Rule& rule : kRules) {
+    if (rule.collective != call.collective || call.bytes > rule.max_bytes ||
+        call.size > rule.max_size) {
+      continue;
+    }
+    const algos::Algorithm* a = find(rule.name);
+    if (a != nullptr && objection(*a, call) == nullptr) return finish(*a, rule.why, in);
+  }
+  for (const algos::Algorithm& a : algos::all_algorithms()) {
+    if (a.collective != call.collective || find(a.name) == nullptr || objection(a, call) != nullptr)
+      continue;
+    return finish(a, "the only one that can serve this call", in);
+  }
+  return unsupported(std::string("no kernel for ") + collective_name(call.collective) +
+                     " fits this call");
+}
+
+}  // namespace treering

@@ -1,0 +1,37 @@
+// DeviceChoice: which kernel serves a call on device memory, and how the vector is cut for it.
+//
+// As for the host (tuner/choice.hpp), every input is the same on all ranks, so all choose alike.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "core/device_link.hpp"
+#include "core/status.hpp"
+#include "tuner/choice.hpp"
+
+namespace treering {
+
+struct DeviceChoiceInput {
+  ChoiceInput call;  // link_bytes and cast_bytes are not looked at
+  std::size_t elem_bytes = 1;
+  int channels = 1;
+  int max_blocks = 1;
+  std::uint32_t slot_bytes[kNumDeviceProtocols] = {};
+  std::string protocol;  // forced: "Simple", "LL"; empty = choose
+  // Is there a kernel for it?
+  std::function<bool(Collective, const char*, DeviceProtocol)> exists;
+};
+
+struct DeviceChoice {
+  const algos::Algorithm* algorithm = nullptr;
+  DeviceProtocol protocol = DeviceProtocol::kSimple;
+  int lanes = 1;
+  int channels = 1;
+  std::uint64_t slice_elems = 1;
+  const char* why = "";
+};
+
+Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& input);
+
+}  // namespace treering

@@ -1,0 +1,128 @@
+#include "transports/cuda_ipc/slab.hpp"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/cuda_stream.hpp"
+
+namespace treering::cuda_ipc {
+namespace {
+
+constexpr std::size_t kLine = 128;  // what flags of different writers keep apart
+
+std::size_t link_bytes(std::uint32_t slot_bytes) {
+  return 2 * kLine + std::size_t{kDeviceSlots} * slot_bytes;
+}
+
+}  // namespace
+
+SlabLayout::End SlabLayout::end(DeviceProtocol protocol, int channel, DeviceLinkClass cls,
+                                int peer) const {
+  std::size_t at = static_cast<std::size_t>(2 * size) * kLine;
+  const auto links = static_cast<std::size_t>(channels * kNumDeviceLinkClasses * size);
+  for (int p = 0; p < static_cast<int>(protocol); ++p) {
+    if (slot_bytes[p] > 0) at += links * link_bytes(slot_bytes[p]);
+  }
+  const auto index = static_cast<std::size_t>(
+      (channel * kNumDeviceLinkClasses + static_cast<int>(cls)) * size + peer);
+  at += index * link_bytes(slot_bytes[static_cast<int>(protocol)]);
+  return {at, at + kLine, at + 2 * kLine};
+}
+
+std::size_t SlabLayout::gone(int peer) const { return static_cast<std::size_t>(peer) * kLine; }
+
+std::size_t SlabLayout::hello(int peer) const {
+  return static_cast<std::size_t>(size + peer) * kLine;
+}
+
+std::size_t SlabLayout::ends() const {
+  std::size_t at = static_cast<std::size_t>(2 * size) * kLine;
+  for (const std::uint32_t bytes : slot_bytes) {
+    if (bytes > 0) {
+      at += static_cast<std::size_t>(channels * kNumDeviceLinkClasses * size) * link_bytes(bytes);
+    }
+  }
+  return at;
+}
+
+std::size_t SlabLayout::bytes() const {
+  return ends() + sizeof(DeviceLinkEnds) * static_cast<std::size_t>(kNumDeviceProtocols * channels *
+                                                                    kNumDeviceLinkClasses * size);
+}
+
+struct Slab::Memory {
+  int device = 0;
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;
+  int peers = 0;  // whose gone flags lie at the start
+};
+
+// The slabs of this process that wait for their next use. Never destroyed: the driver frees what is
+// left when the process ends.
+struct Slab::Keeper {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Memory>> kept;
+
+  static Keeper& instance() {
+    static Keeper* const keeper = new Keeper;
+    return *keeper;
+  }
+  // One that is large enough, of this device, and that nobody can still write to.
+  std::unique_ptr<Memory> take(int device, std::size_t bytes, const CudaStream& stream) {
+    std::lock_guard lock(mutex);
+    for (auto it = kept.begin(); it != kept.end(); ++it) {
+      if ((*it)->device != device || (*it)->bytes != bytes || !is_quiet(**it, stream)) continue;
+      std::unique_ptr<Memory> found = std::move(*it);
+      kept.erase(it);
+      return found;
+    }
+    return nullptr;
+  }
+  static bool is_quiet(const Memory& memory, const CudaStream& stream) {
+    std::vector<std::byte> flags(static_cast<std::size_t>(memory.peers) * kLine);
+    if (!stream.copy(flags.data(), memory.base, flags.size()).ok()) return false;
+    for (std::size_t at = 0; at < flags.size(); at += kLine) {
+      if (flags[at] == std::byte{0}) return false;
+    }
+    return true;
+  }
+};
+
+Slab::Slab(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
+
+Slab::Slab(Slab&&) noexcept = default;
+Slab& Slab::operator=(Slab&&) noexcept = default;
+
+Slab::~Slab() {
+  if (memory_ == nullptr) return;
+  Keeper& keeper = Keeper::instance();
+  std::lock_guard lock(keeper.mutex);
+  keeper.kept.push_back(std::move(memory_));
+}
+
+Result<Slab> Slab::make(const SlabLayout& layout) {
+  auto memory = std::make_unique<Memory>();
+  TR_RETURN_IF_ERROR(cuda_status(cudaGetDevice(&memory->device), "cudaGetDevice"));
+  TR_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::make());
+  memory->bytes = layout.bytes();
+  if (std::unique_ptr<Memory> kept =
+          Keeper::instance().take(memory->device, memory->bytes, stream)) {
+    memory = std::move(kept);
+  } else {
+    void* base = nullptr;
+    TR_RETURN_IF_ERROR(cuda_status(
+        cudaMalloc(&base, memory->bytes),
+        "cudaMalloc of " + std::to_string(memory->bytes) + " bytes for the links of this rank"));
+    memory->base = static_cast<std::byte*>(base);
+  }
+  memory->peers = layout.size;
+  Slab slab(std::move(memory));
+  TR_RETURN_IF_ERROR(stream.clear(slab.base(), slab.bytes()));
+  return slab;
+}
+
+std::byte* Slab::base() const { return memory_->base; }
+std::size_t Slab::bytes() const { return memory_->bytes; }
+
+}  // namespace treering::cuda_ipc

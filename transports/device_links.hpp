@@ -1,0 +1,46 @@
+// DeviceLinks: the links between the GPUs' memories of a communicator's ranks, as kernels see them
+// (core/device_link.hpp). Beside the host's transport, which goes on carrying boards and host data.
+//
+// No CUDA header: builds without CUDA have this interface, and a connect that finds no GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/device_link.hpp"
+#include "core/status.hpp"
+
+namespace treering {
+
+class Rendezvous;  // bootstrap/rendezvous.hpp
+
+// Must be equal on all ranks.
+struct DeviceLinkOptions {
+  int channels = 4;
+  // Of a slot, of each protocol; kDeviceSlots slots a link.
+  std::uint32_t slot_bytes[kNumDeviceProtocols] = {64 << 10, 16 << 10, 0};
+  std::string host_id;  // as in TransportOptions
+  bool strict = false;  // links that cannot be made are an error, not a reason to do without GPUs
+};
+
+class DeviceLinks {
+ public:
+  virtual ~DeviceLinks() = default;
+  // In the memory of device().
+  virtual const DeviceLinkTable& table() const = 0;
+  virtual int rank() const = 0;
+  virtual int device() const = 0;
+  // "peer memory of device 1 (CUDA IPC)"
+  virtual std::string describe(int peer) const = 0;
+  virtual std::size_t device_bytes() const = 0;  // of device memory that this rank gave
+};
+
+// Collective over the ranks of `rendezvous`; each rank brings its thread's current CUDA device.
+// Every link is tried with data. nullptr on every rank, and one line that says why, where a rank
+// has no GPU or a pair of them cannot reach each other's memory.
+Result<std::unique_ptr<DeviceLinks>> connect_device(Rendezvous& rendezvous,
+                                                    const DeviceLinkOptions& options);
+
+}  // namespace treering
