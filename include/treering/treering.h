@@ -1,4 +1,4 @@
-/* Treering: collective communication on host memory (and, later, on GPUs).
+/* Treering: collective communication on host memory and on GPUs.
  *
  * This is the whole C API. It has NCCL's shape and vocabulary on purpose; where it differs, the
  * comment says so. Every function returns a tr_result_t; on any error the text that explains it is
@@ -8,7 +8,8 @@
  * Words: a *rank* is one participant of a communicator (a process or a thread), 0..size-1. A count
  * is in elements of the given type, 64 bits, and zero is legal. `sendbuf` is only read, `recvbuf`
  * only written, except in place. Buffers may have any alignment that is a multiple of the element
- * size.
+ * size. Both buffers of a call lie in host memory or both in device memory; with device memory the
+ * stream is NULL or one from tr_stream_from_cuda.
  *
  * Threads: a communicator may be used by one thread at a time; a second thread that enters at the
  * same time gets TR_INVALID_USAGE and nothing happens. tr_comm_abort and tr_comm_get_async_error
@@ -142,6 +143,12 @@ TR_API tr_result_t tr_comm_explain(tr_comm_t comm, const char** text);
  * may be in flight at once where their buffers do not overlap. Streams are synchronized, destroyed
  * and events recorded outside groups only. */
 TR_API tr_result_t tr_stream_create(tr_stream_t* stream);
+/* A caller's CUDA stream (cudaStream_t) as a stream: for calls on device memory, in CUDA's order;
+ * they can be captured into a graph. Destroy it with tr_stream_destroy, which leaves the CUDA
+ * stream alone. A call fails if its kernel could not be started; what goes wrong later, such as a
+ * rank that does not come, is an error of tr_stream_synchronize, of later calls, and of
+ * tr_comm_get_async_error. */
+TR_API tr_result_t tr_stream_from_cuda(tr_stream_t* stream, void* cuda_stream);
 /* Waits for all operations on the stream; returns the first error among them. NULL: TR_SUCCESS. */
 TR_API tr_result_t tr_stream_synchronize(tr_stream_t stream);
 /* *done = 1 when all is done. Never blocks. */

@@ -27,12 +27,26 @@ Status find_real_stream(tr_stream_t handle, std::shared_ptr<Stream>* stream) {
   return find_stream(handle, stream);
 }
 
+Status not_cuda(const std::shared_ptr<Stream>& stream) {
+  if (stream == nullptr || !stream->is_cuda()) return {};
+  return invalid_usage("the stream is a CUDA stream: use CUDA's own events on it");
+}
+
 }  // namespace
 
 tr_result_t tr_stream_create(tr_stream_t* stream) {
   return guarded([&]() -> Status {
     TR_RETURN_IF_ERROR(check_pointer("stream", stream));
     *stream = static_cast<tr_stream_t>(streams().add(std::make_shared<Stream>()));
+    return {};
+  });
+}
+
+tr_result_t tr_stream_from_cuda(tr_stream_t* stream, void* cuda_stream) {
+  return guarded([&]() -> Status {
+    TR_RETURN_IF_ERROR(check_pointer("stream", stream));
+    // NULL is CUDA's default stream, and as good as any.
+    *stream = static_cast<tr_stream_t>(streams().add(std::make_shared<Stream>(cuda_stream)));
     return {};
   });
 }
@@ -82,6 +96,7 @@ tr_result_t tr_event_record(tr_event_t event, tr_stream_t stream) {
     std::shared_ptr<Stream> s;
     TR_RETURN_IF_ERROR(find_event(event, &e));
     TR_RETURN_IF_ERROR(find_stream(stream, &s));
+    TR_RETURN_IF_ERROR(not_cuda(s));
     e->record(s.get());
     return {};
   });
@@ -112,6 +127,7 @@ tr_result_t tr_stream_wait_event(tr_stream_t stream, tr_event_t event) {
     std::shared_ptr<Stream> s;
     TR_RETURN_IF_ERROR(find_event(event, &e));
     TR_RETURN_IF_ERROR(find_real_stream(stream, &s));
+    TR_RETURN_IF_ERROR(not_cuda(s));
     s->wait_for(e->tickets());
     return {};
   });

@@ -126,7 +126,10 @@ Status Communicator::Guard::enter(Communicator& comm) {
 }
 
 Status Communicator::async_error() const {
-  if (!failed_.load(std::memory_order_acquire)) return {};  // pairs with on_failure and abort
+  // Pairs with on_failure and abort.
+  if (!failed_.load(std::memory_order_acquire)) {
+    return device_ != nullptr ? device_->check() : Status{};
+  }
   std::lock_guard lock(failure_mutex_);
   return failure_;
 }
@@ -318,6 +321,7 @@ Status Communicator::finalize() {
   // What failed was reported by the operation itself; finalizing a failed communicator is no new
   // error.
   (void)engine_->drain();
+  if (device_ != nullptr) (void)device_->drain();
   return {};
 }
 

@@ -64,11 +64,11 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   bool repeats(Collective collective, Type type, const OpSpec& op, std::int32_t root,
                std::uint64_t count, bool in_place) const {
     const Call& last = scratch_.call;
-    return scratch_reusable_ && device_ == nullptr && last.count == count && last.collective == collective &&
-           last.type == type && last.op == op.op && last.root == root &&
-           scratch_shape_.in_place == in_place && (last.divisor > 1) == op.average &&
-           op.op != RedOp::kUser && !op.scaled && !last.scaled &&
-           !failed_.load(std::memory_order_relaxed) && engine_->idle();
+    return scratch_reusable_ && device_ == nullptr && last.count == count &&
+           last.collective == collective && last.type == type && last.op == op.op &&
+           last.root == root && scratch_shape_.in_place == in_place &&
+           (last.divisor > 1) == op.average && op.op != RedOp::kUser && !op.scaled &&
+           !last.scaled && !failed_.load(std::memory_order_relaxed) && engine_->idle();
   }
   Status run_again(const void* in, void* out);
 

@@ -83,17 +83,17 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
   TR_RETURN_IF_ERROR(async_error());
   TR_ASSIGN_OR_RETURN(const DevicePlan plan, device_plan_for(r));
   if (r.cut) {
-    constexpr std::uint64_t kCutBytes = kSlotAlign;  // as on the host: the same chunks, the same bits
+    constexpr std::uint64_t kCutBytes =
+        kSlotAlign;  // as on the host: the same chunks, the same bits
     r.call.in_part = r.call.out_part =
         Partition::cut(r.call.count, plan.chunks, kCutBytes / type_bytes(r.call.type));
   }
   const std::uint64_t kind = pack(kind_of(r.call, r.uneven));
-  const std::uint64_t signature =
-      call_signature(kind, r.uneven ? 0 : r.call.count, sequence_);
+  const std::uint64_t signature = call_signature(kind, r.uneven ? 0 : r.call.count, sequence_);
   post_call(kind, r.call.count);
   if (stream != nullptr) stream->add(device_);
-  const Status status = device_->launch(r.call, plan, signature,
-                                        stream != nullptr ? stream->cuda_stream() : nullptr);
+  const Status status =
+      device_->launch(r.call, plan, signature, stream != nullptr ? stream->cuda_stream() : nullptr);
   return status.ok() ? status : fail_on_device(status);
 }
 

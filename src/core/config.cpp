@@ -58,7 +58,7 @@ const EnvVar kTable[] = {
      "1: GPUs that are missing or do not reach each other are an error"},
     {"TR_CUDA_CHANNELS", Kind::kCount, &Config::cuda_channels, 1, 64, 0, nullptr,
      "blocks of a kernel that share the work of one lane"},
-    {"TR_CUDA_SLOT_BYTES", Kind::kBytes, &Config::cuda_slot_bytes, kKiB, 16 * kKiB * kKiB, 0,
+    {"TR_CUDA_SLOT_BYTES", Kind::kBytes, &Config::cuda_slot_bytes, kKiB, 16 * kKiB* kKiB, 0,
      "chosen", "a slot of a link between GPUs, of protocol Simple"},
     {"TR_PROTOCOL", Kind::kText, &Config::protocol, 0, 0, 0, nullptr,
      "protocol of kernels to force: Simple or LL"},

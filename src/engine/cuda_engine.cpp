@@ -97,6 +97,7 @@ class CudaEngine final : public DeviceEngine {
   Status launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
                 void* stream) override;
   Result<bool> is_idle() override;
+  Status drain() override;
   Status check() const override;
   void abort() override {
     std::atomic_ref(shared_->abort).store(1, std::memory_order_relaxed);  // kernels poll it
@@ -143,7 +144,7 @@ Status CudaEngine::start() {
 
 CudaEngine::~CudaEngine() {
   const OnDevice on(links_->device());
-  if (has_last_) (void)cudaEventSynchronize(last_);  // waits of kernels have an end
+  (void)drain();
   if (last_ != nullptr) (void)cudaEventDestroy(last_);
   if (shared_ != nullptr) (void)cudaFreeHost(shared_);
   if (max_blocks_ > 0) BlockBudget::instance().give_back(links_->device(), max_blocks_);
@@ -212,6 +213,13 @@ Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_
   last_stream_ = s;
   has_last_ = true;
   return {};
+}
+
+// Ends, because every wait of a kernel does.
+Status CudaEngine::drain() {
+  if (!has_last_) return {};
+  TR_RETURN_IF_ERROR(cuda_status(cudaEventSynchronize(last_), "cudaEventSynchronize"));
+  return check();
 }
 
 Result<bool> CudaEngine::is_idle() { return query_device_stream(own_.get()); }

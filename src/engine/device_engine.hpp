@@ -45,6 +45,8 @@ class DeviceEngine {
                         void* stream) = 0;
   // Is everything on the engine's own stream done?
   virtual Result<bool> is_idle() = 0;
+  // Until everything launched is done.
+  virtual Status drain() = 0;
   // What a kernel wrote down when it gave up; ok if none did.
   virtual Status check() const = 0;
   // Kernels that wait give up soon. Any thread.

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "core/partition.hpp"
 #include "core/status.hpp"
 #include "core/types.hpp"
-#include "core/partition.hpp"
 #include "engine/plan.hpp"
 #include "engine/reduce.hpp"
 #include "transports/transport.hpp"

@@ -4,17 +4,6 @@
 
 namespace treering {
 
-const char* device_protocol_name(DeviceProtocol protocol) {
-  switch (protocol) {
-    case DeviceProtocol::kSimple:
-      return "Simple";
-    case DeviceProtocol::kLL:
-      return "LL";
-    default:
-      return "LL128";
-  }
-}
-
 namespace {
 
 // Not yet measured on a GPU: one step of latency while the vector is short, then every rank folds
