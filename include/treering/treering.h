@@ -17,8 +17,9 @@
  *
  * Errors: TR_INVALID_ARGUMENT, TR_INVALID_USAGE and TR_UNSUPPORTED mean that nothing happened and
  * the communicator is as before. TR_SYSTEM_ERROR, TR_REMOTE_ERROR, TR_TIMEOUT, TR_MISMATCH and
- * TR_ABORTED leave the communicator failed: every later call on it returns the same error, on every
- * rank; destroy it. Received data is undefined after them.
+ * TR_ABORTED leave the communicator failed: every later call on it returns the same error; the
+ * other ranks get one as soon as they wait for this rank. Destroy it. Received data is undefined
+ * after them.
  */
 #ifndef TREERING_TREERING_H_
 #define TREERING_TREERING_H_
@@ -186,7 +187,8 @@ TR_API tr_result_t tr_comm_deregister(tr_comm_t comm, tr_window_t window);
 TR_API tr_result_t tr_op_create_premul_sum(tr_op_t* op, double factor);
 /* combine(acc, in, count, type, user): acc[i] = acc[i] (op) in[i]; acc is the fold of lower ranks.
  * Called on the thread that makes progress, possibly on pieces of the vector, at any element
- * alignment. commutative = 0: the fold is in rank order. It must be associative. */
+ * alignment. commutative = 0: the fold is in rank order. It must be associative, and it must not
+ * call the library. */
 typedef void (*tr_combine_fn)(void* acc, const void* in, size_t count, tr_type_t type, void* user);
 TR_API tr_result_t tr_op_create(tr_op_t* op, tr_combine_fn combine, int commutative, void* user);
 TR_API tr_result_t tr_op_destroy(tr_op_t op);

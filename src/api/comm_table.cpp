@@ -99,6 +99,9 @@ Status CommCall::enter(tr_comm_t handle) {
   if (d.slot == nullptr || d.slot->generation.load(std::memory_order_acquire) != d.generation) {
     return bad_handle(handle);
   }
+  if (in_user_operator()) {
+    return invalid_usage("an operator (tr_op_create) must not call the library");
+  }
   if (d.slot->entered.exchange(true, std::memory_order_acquire)) {  // pairs with ~CommCall
     return invalid_usage(
         "the communicator is in use by another thread; use it from one thread at a time");

@@ -1,5 +1,7 @@
 // tr_comm_*: making, asking and ending communicators; groups; options.
 #include <algorithm>
+#include <atomic>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -24,14 +26,41 @@ Status publish(Result<std::shared_ptr<Communicator>> made, tr_comm_t* comm) {
 }
 
 Status check_size(int size, int rank) {
-  if (size < 1 || size > 1 << 20) {
-    return invalid_argument("size is " + std::to_string(size) + "; it must be 1 to 1048576 ranks");
+  if (size < 1 || size > kMaxRanks) {
+    return invalid_argument("size is " + std::to_string(size) + "; it must be 1 to " +
+                            std::to_string(kMaxRanks) + " ranks");
   }
   if (rank < 0 || rank >= size) {
     return invalid_argument("rank is " + std::to_string(rank) + "; it must be 0 to " +
                             std::to_string(size - 1));
   }
   return {};
+}
+
+// Runs body(0..count-1) side by side: all of them, or none where not all threads can be started.
+template <class Body>
+Status on_threads(int count, Body&& body) {
+  enum { kWait, kGo, kGiveUp };
+  std::atomic<int> word{kWait};
+  std::vector<std::thread> threads;
+  Status status;
+  try {
+    threads.reserve(count);
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        word.wait(kWait, std::memory_order_acquire);
+        if (word.load(std::memory_order_acquire) == kGo) body(i);
+      });
+    }
+  } catch (const std::system_error& e) {
+    status = system_error("cannot start thread " + std::to_string(threads.size() + 1) + " of " +
+                              std::to_string(count) + ", one for each rank (see ulimit -u, -v)",
+                          e.code().value());
+  }
+  word.store(status.ok() ? kGo : kGiveUp, std::memory_order_release);
+  word.notify_all();
+  for (std::thread& t : threads) t.join();
+  return status;
 }
 
 Status init_rank(tr_comm_t* comm, int size, const IdBytes& id, int rank) {
@@ -86,11 +115,8 @@ tr_result_t tr_comm_init_all(tr_comm_t* comms, int size) {
     TR_ASSIGN_OR_RETURN(const Config config, load_config());
     TR_ASSIGN_OR_RETURN(const IdBytes id, start_root(config));
     std::vector<Status> status(size);
-    std::vector<std::thread> threads;
-    for (int r = 0; r < size; ++r) {
-      threads.emplace_back([&, r] { status[r] = init_rank(&comms[r], size, id, r); });
-    }
-    for (std::thread& t : threads) t.join();
+    TR_RETURN_IF_ERROR(
+        on_threads(size, [&](int r) { status[r] = init_rank(&comms[r], size, id, r); }));
     const auto bad =
         std::find_if(status.begin(), status.end(), [](const Status& s) { return !s.ok(); });
     if (bad == status.end()) return {};

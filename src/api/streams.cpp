@@ -18,6 +18,9 @@ Status find_event(tr_event_t handle, std::shared_ptr<Event>* event) {
 // A stream's calls in an open group have not been issued: who waited for them would wait for
 // nothing.
 Status outside_group(const char* function) {
+  if (in_user_operator()) {
+    return invalid_usage("an operator (tr_op_create) must not call the library");
+  }
   return in_group() ? invalid_usage(std::string(function) + " is not allowed inside a group")
                     : Status{};
 }

@@ -199,12 +199,15 @@ Status Communicator::prepare(Request& r, Operation& op) {
                             std::to_string(choice.slices_per_round) + " slices a round");
     }
   }
-  const std::uint64_t kind = pack(kind_of(r.call, r.uneven));
+  r.call.uneven = r.uneven;
+  CallKind call_kind = kind_of(r.call);
+  if (plan->algorithm() != nullptr) call_kind.algorithm = number_of(*plan->algorithm());
+  const std::uint64_t kind = pack(call_kind);
   const bool windows = plan->algorithm() != nullptr && plan->algorithm()->windows;
   op.call = std::move(r.call);
   if (sendrecv) {
     // Source and destination are the link itself; only what both ends share is signed.
-    CallKind shared = kind_of(op.call, false);
+    CallKind shared = kind_of(op.call);
     shared.root = 0;
     op.start(*plan, geometry, call_signature(pack(shared), op.call.count, 0), nullptr);
     return {};
@@ -218,10 +221,14 @@ Status Communicator::prepare(Request& r, Operation& op) {
 }
 
 Status Communicator::prepare_scratch(Request& r) {
-  const Shape shape{pack(kind_of(r.call, r.uneven)), r.call.count, r.in_place, r.commutative};
+  r.call.uneven = r.uneven;
+  const Shape shape{pack(kind_of(r.call)), r.call.count, r.in_place, r.commutative};
   if (!scratch_reusable_ || shape != scratch_shape_) {
     TR_RETURN_IF_ERROR(prepare(r, scratch_));
     scratch_shape_ = shape;
+    CallKind kind = kind_of(scratch_.call);
+    if (const algos::Algorithm* a = scratch_.plan().algorithm()) kind.algorithm = number_of(*a);
+    scratch_kind_ = pack(kind);
     scratch_may_stream_ = scratch_.may_stream_slots() && !r.uneven && shape.count > 0;
     // v-variants have more to a shape than fits here, and windows are found by address.
     scratch_reusable_ =
@@ -238,8 +245,8 @@ void Communicator::rewind_scratch(const std::byte* in, std::byte* out) {
   scratch_.call.in = in;
   scratch_.call.out = out;
   scratch_.sequence = sequence_;
-  scratch_.rewind(call_signature(scratch_shape_.kind, scratch_shape_.count, sequence_));
-  post_call(scratch_shape_.kind, scratch_shape_.count);
+  scratch_.rewind(call_signature(scratch_kind_, scratch_shape_.count, sequence_));
+  post_call(scratch_kind_, scratch_shape_.count);
 }
 
 Status Communicator::run_again(const void* in, void* out) {
@@ -303,6 +310,7 @@ Status Communicator::launch(Request& request, Stream* stream) {
 
 Result<std::shared_ptr<Ticket>> Communicator::enqueue(Request& request, Stream* stream) {
   TR_RETURN_IF_ERROR(async_error());
+  if (stream != nullptr) TR_RETURN_IF_ERROR(engine_->start_thread());
   auto ticket = std::make_shared<Ticket>();
   ticket->engine = engine_;
   const Footprint footprint{request.call.in, request.in_bytes, request.call.out, request.out_bytes,

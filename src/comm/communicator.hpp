@@ -163,6 +163,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
     bool operator==(const Shape&) const = default;
   };
   Shape scratch_shape_;
+  std::uint64_t scratch_kind_ = 0;   // as it goes to the board and into signatures
   bool scratch_may_stream_ = false;  // long enough for StreamTrial
   StreamTrial stream_trial_;
   bool scratch_reusable_ = false;
@@ -191,8 +192,9 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
 // Over some ranks of an existing communicator, by its send/recv links: for split and windows.
 class SubsetRendezvous final : public Rendezvous {
  public:
-  // members: ranks of parent, this rank among them; the index is the rank here.
-  SubsetRendezvous(Communicator& parent, std::vector<int> members);
+  // members: ranks of parent, this rank among them; the index is the rank here. part_of: what the
+  // user called, for errors.
+  SubsetRendezvous(Communicator& parent, std::vector<int> members, const char* part_of);
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   Result<std::vector<std::string>> all_gather(const std::string& blob) override;
@@ -200,6 +202,7 @@ class SubsetRendezvous final : public Rendezvous {
  private:
   Communicator& parent_;
   std::vector<int> members_;
+  const char* part_of_;
   int rank_ = 0;
 };
 

@@ -32,8 +32,11 @@ std::string seconds(std::chrono::nanoseconds t) {
   return text;
 }
 
+// But for the algorithm.
 bool same_call(const Posted& a, const Posted& b) {
-  return a.kind == b.kind && (a.count == b.count || unpack(a.kind).uneven);
+  CallKind kind_a = unpack(a.kind), kind_b = unpack(b.kind);
+  kind_a.algorithm = kind_b.algorithm = 0;
+  return pack(kind_a) == pack(kind_b) && (a.count == b.count || kind_a.uneven);
 }
 
 }  // namespace
@@ -41,12 +44,16 @@ bool same_call(const Posted& a, const Posted& b) {
 std::string Communicator::describe(const Operation& op) const {
   if (op.call.collective == Collective::kSendRecv) {
     const bool sends = op.call.is_send;
+    if (op.call.part_of != nullptr) {
+      return std::string(op.call.part_of) + ", which every rank must call (exchange with rank " +
+             std::to_string(op.call.root) + ")";
+    }
     return std::string(sends ? "send to" : "receive from") + " rank " +
            std::to_string(op.call.root) + " of " + std::to_string(op.call.count) + " " +
            type_name(op.call.type);
   }
   return "operation " + std::to_string(op.sequence) + " (" +
-         to_string(kind_of(op.call, false), op.call.count, size_) + ")";
+         to_string(kind_of(op.call), op.call.count, size_) + ")";
 }
 
 // Different calls on different ranks: said as soon as somebody waits for long, with everybody's
@@ -58,19 +65,30 @@ Status Communicator::check_same_call(const Operation& op) {
   for (std::uint64_t sequence = oldest; sequence <= op.sequence; ++sequence) {
     const std::optional<Posted> mine = posted(*board_, sequence);
     if (!mine) continue;
-    bool differs = false;
-    std::string text =
-        "ranks called different operations as operation " + std::to_string(sequence) + ":";
+    bool calls_differ = false, algorithms_differ = false;
+    std::string calls, algorithms;
     for (int r = 0; r < size_; ++r) {
       const std::optional<Posted> theirs = posted(transport_->board(r), sequence);
       if (!theirs) continue;
-      differs |= !same_call(*mine, *theirs);
-      text += " rank " + std::to_string(r) + ": " +
-              to_string(unpack(theirs->kind), theirs->count, size_) + ";";
+      calls_differ |= !same_call(*mine, *theirs);
+      algorithms_differ |= mine->kind != theirs->kind;
+      const std::string rank = " rank " + std::to_string(r) + ": ";
+      calls += rank + to_string(unpack(theirs->kind), theirs->count, size_) + ";";
+      algorithms += rank + algorithm_name(unpack(theirs->kind)) + ";";
     }
-    if (!differs) continue;
-    text.pop_back();
-    return Status(Code::kMismatch, text);
+    if (calls_differ) {
+      calls.pop_back();
+      return Status(Code::kMismatch, "ranks called different operations as operation " +
+                                         std::to_string(sequence) + ":" + calls);
+    }
+    if (algorithms_differ) {
+      return Status(Code::kMismatch,
+                    "ranks ran different algorithms for operation " + std::to_string(sequence) +
+                        " (" + to_string(unpack(mine->kind), mine->count, size_) +
+                        "):" + algorithms +
+                        " force the same on all ranks, and pass registered buffers "
+                        "on all of them or on none");
+    }
   }
   return {};
 }
@@ -91,11 +109,14 @@ Status Communicator::check_peers(const Operation& op, std::chrono::nanoseconds w
   }
   Operation::Wait wait;
   if (!op.where(&wait)) return {};
-  // For a one-to-many link without room, any reader may be the one that has left.
   const int peer = wait.for_credit ? wait.link.dst : wait.link.src;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_ || (peer >= 0 && r != peer) || !transport_->has_ended(r)) continue;
-    if (peer < 0) continue;
+    // A one-to-many link without room: a reader that has left stands in the way if it has not read
+    // everything. Pairs with rx_release; has_ended came first, so what it read is seen.
+    if (peer < 0 && wait.tx->heads[r].head.load(std::memory_order_acquire) == wait.tx->next) {
+      continue;
+    }
     // It may have sent everything before it left: look once more.
     Operation::Wait again;
     if (!op.where(&again) || again.link != wait.link || again.number != wait.number) return {};
@@ -115,7 +136,7 @@ std::string Communicator::hang_report(const Operation& op, std::chrono::nanoseco
             (wait.for_credit ? "" : std::to_string(wait.number) + " of link ") +
             to_string(wait.link) + " (" + algos::verb_name(wait.verb) + ", chunk " +
             std::to_string(wait.chunk) + ", round " + std::to_string(wait.round) + ")";
-    if (op.call.collective == Collective::kSendRecv) {
+    if (op.call.collective == Collective::kSendRecv && op.call.part_of == nullptr) {
       text += wait.for_credit ? "; unmatched send: the peer has not called receive"
                               : "; unmatched receive: the peer has not called send";
     }

@@ -2,21 +2,31 @@
 
 namespace treering {
 
-CallKind kind_of(const Call& call, bool uneven) {
+CallKind kind_of(const Call& call) {
   CallKind k;
   k.collective = call.collective;
   k.type = call.type;
   k.op = static_cast<std::uint8_t>(call.op);
   if (call.divisor > 1) k.op = CallKind::kAvg;
   if (call.scaled) k.op = CallKind::kPremulSum;
-  k.uneven = uneven;
+  k.uneven = call.uneven;
   k.root = call.root;
   return k;
+}
+
+std::uint8_t number_of(const algos::Algorithm& algorithm) {
+  return static_cast<std::uint8_t>(&algorithm - algos::all_algorithms().data() + 1);
+}
+
+const char* algorithm_name(const CallKind& kind) {
+  const auto all = algos::all_algorithms();
+  return kind.algorithm > 0 && kind.algorithm <= all.size() ? all[kind.algorithm - 1u].name : "";
 }
 
 std::uint64_t pack(const CallKind& k) {
   return static_cast<std::uint64_t>(k.collective) | static_cast<std::uint64_t>(k.type) << 8 |
          static_cast<std::uint64_t>(k.op) << 16 | static_cast<std::uint64_t>(k.uneven) << 24 |
+         static_cast<std::uint64_t>(k.algorithm & 0x7F) << 25 |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(k.root)) << 32;
 }
 
@@ -26,6 +36,7 @@ CallKind unpack(std::uint64_t packed) {
   k.type = static_cast<Type>(packed >> 8 & 0xFF);
   k.op = static_cast<std::uint8_t>(packed >> 16 & 0xFF);
   k.uneven = (packed >> 24 & 1) != 0;
+  k.algorithm = packed >> 25 & 0x7F;
   k.root = static_cast<std::int32_t>(packed >> 32);
   return k;
 }

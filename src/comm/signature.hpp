@@ -5,24 +5,28 @@
 #include <cstdint>
 #include <string>
 
+#include "algos/registry.hpp"
 #include "core/types.hpp"
 #include "engine/operation.hpp"
 
 namespace treering {
 
-// The collective, type, operator (avg and pre-multiplied sum told apart), root, and whether counts
-// may differ between ranks.
+// The collective, type, operator (avg and pre-multiplied sum told apart), root, whether counts may
+// differ between ranks, and the algorithm that serves it.
 struct CallKind {
   Collective collective = Collective::kAllReduce;
   Type type = Type::kFloat32;
   std::uint8_t op = 0;  // RedOp, or one of the two below
   bool uneven = false;
+  std::uint8_t algorithm = 0;  // its place in the registry, from 1; 0: not chosen yet
   std::int32_t root = 0;
   static constexpr std::uint8_t kAvg = 32;
   static constexpr std::uint8_t kPremulSum = 33;
 };
 
-CallKind kind_of(const Call& call, bool uneven);
+CallKind kind_of(const Call& call);
+std::uint8_t number_of(const algos::Algorithm& algorithm);
+const char* algorithm_name(const CallKind& kind);  // "" where there is none
 std::uint64_t pack(const CallKind& kind);
 CallKind unpack(std::uint64_t packed);
 // "all_reduce of 1024 float32, sum"

@@ -8,8 +8,9 @@
 
 namespace treering {
 
-SubsetRendezvous::SubsetRendezvous(Communicator& parent, std::vector<int> members)
-    : parent_(parent), members_(std::move(members)) {
+SubsetRendezvous::SubsetRendezvous(Communicator& parent, std::vector<int> members,
+                                   const char* part_of)
+    : parent_(parent), members_(std::move(members)), part_of_(part_of) {
   const auto it = std::find(members_.begin(), members_.end(), parent_.rank());
   rank_ = static_cast<int>(it - members_.begin());
 }
@@ -31,6 +32,7 @@ Result<std::vector<std::string>> SubsetRendezvous::all_gather(const std::string&
       Request send = collectives::send_request(src, out_bytes, Type::kUint8, members_[i]);
       Request recv = collectives::recv_request(dst, in_bytes, Type::kUint8, members_[i]);
       for (Request* r : {&send, &recv}) {
+        r->call.part_of = part_of_;
         TR_ASSIGN_OR_RETURN(std::shared_ptr<Ticket> ticket, parent_.enqueue(*r, nullptr));
         tickets.push_back(std::move(ticket));
       }
@@ -49,7 +51,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
   } mine{color, key};
   std::string blob(sizeof mine, '\0');
   std::memcpy(blob.data(), &mine, sizeof mine);
-  SubsetRendezvous all(*this, everyone);
+  SubsetRendezvous all(*this, everyone, "tr_comm_split");
   TR_ASSIGN_OR_RETURN(const std::vector<std::string> wishes, all.all_gather(blob));
   if (color < 0) return std::shared_ptr<Communicator>();
   std::vector<std::pair<int, int>> members;  // (key, rank)
@@ -61,14 +63,14 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
   std::sort(members.begin(), members.end());
   std::vector<int> ranks;
   for (const auto& [k, r] : members) ranks.push_back(r);
-  SubsetRendezvous group(*this, std::move(ranks));
+  SubsetRendezvous group(*this, std::move(ranks), "tr_comm_split");
   return create(group, config_);
 }
 
 Result<int> Communicator::register_window(void* ptr, std::size_t bytes) {
   std::vector<int> everyone(size_);
   for (int r = 0; r < size_; ++r) everyone[r] = r;
-  SubsetRendezvous all(*this, std::move(everyone));
+  SubsetRendezvous all(*this, std::move(everyone), "tr_comm_register");
   TR_ASSIGN_OR_RETURN(WindowMap map, transport_->map_windows(ptr, bytes, all));
   windows_.push_back(std::move(map));
   scratch_reusable_ = false;

@@ -1,6 +1,7 @@
 #include "engine/engine.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace treering {
@@ -49,10 +50,19 @@ void Engine::enqueue(std::shared_ptr<Ticket> ticket, bool background) {
   op.is_head = active_.empty();
   active_.push_back(std::move(ticket));
   in_flight_.fetch_add(1, std::memory_order_relaxed);
-  if (background) {
-    if (!thread_.joinable()) thread_ = std::thread([this] { drive(); });
-    wake_.notify_one();
+  if (background) wake_.notify_one();
+}
+
+Status Engine::start_thread() {
+  std::lock_guard lock(mutex_);
+  if (thread_.joinable()) return {};
+  try {
+    thread_ = std::thread([this] { drive(); });
+  } catch (const std::system_error& e) {
+    return system_error("cannot start the thread that drives streams (see ulimit -u, -v)",
+                        e.code().value());
   }
+  return {};
 }
 
 bool Engine::poll_locked() {

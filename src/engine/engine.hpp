@@ -62,8 +62,10 @@ class Engine {
   // Runs a started operation to its end on this thread. Requires idle().
   Status run_now(Operation& op);
 
-  // Adds a started operation behind all others. With `background` a thread drives it when nobody
-  // waits.
+  // Starts the thread that drives operations when nobody waits for them; nothing if it runs.
+  Status start_thread();
+  // Adds a started operation behind all others. With `background` (after start_thread) the thread
+  // drives it when nobody waits.
   void enqueue(std::shared_ptr<Ticket> ticket, bool background);
 
   // Drives everything in flight until `ticket` is done.

@@ -245,6 +245,7 @@ bool Operation::where(Wait* wait) const {
       wait->link = plan_->links()[o[j].link].id;
       wait->number = output ? o[j].tx->next : o[j].rx->next;
       wait->for_credit = output;
+      wait->tx = output ? o[j].tx : nullptr;
       wait->round = at.round;
       wait->verb = step.verb;
       wait->chunk = o[j].chunk;

@@ -47,8 +47,10 @@ struct Call {
   std::byte* out = nullptr;
   Partition in_part;
   Partition out_part;
-  bool wire_is_in = false;  // relays without a local operand take their length from in_part
-  bool is_send = false;     // of kSendRecv
+  bool wire_is_in = false;        // relays without a local operand take their length from in_part
+  bool is_send = false;           // of kSendRecv
+  bool uneven = false;            // a v-variant
+  const char* part_of = nullptr;  // a call of the library's own: what the user called
   std::uint32_t divisor = 1;
   double factor = 1.0;
   bool scaled = false;  // pre-multiplied sum
@@ -92,8 +94,9 @@ class Operation {
   // Where the oldest open round of the first waiting lane stands; for reports only.
   struct Wait {
     LinkId link;
-    std::uint64_t number = 0;  // of the message waited for
-    bool for_credit = false;   // a full link: the peer has not read
+    std::uint64_t number = 0;    // of the message waited for
+    bool for_credit = false;     // a full link: a reader has not read
+    const FifoTx* tx = nullptr;  // then: the link
     Verb verb = Verb::kCopy;
     std::int32_t chunk = 0;
     std::uint64_t round = 0;

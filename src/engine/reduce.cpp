@@ -69,10 +69,13 @@ void move(const ReduceArgs& args) {
   }
 }
 
+thread_local bool t_in_user_operator = false;
+
 // By way of a block of our own, because the first output may be an input that is still to come.
 void fold_user(const ReduceArgs& args) {
   alignas(64) std::uint8_t block[kBlockBytes];
   const std::size_t bytes = args.elems * type_bytes(args.type);
+  t_in_user_operator = true;
   for (std::size_t offset = 0; offset < bytes; offset += kBlockBytes) {
     const std::size_t block_bytes = std::min(kBlockBytes, bytes - offset);
     std::memcpy(block, at_byte(args.inputs[0], offset), block_bytes);
@@ -83,6 +86,7 @@ void fold_user(const ReduceArgs& args) {
     }
     copy_to_outputs(args, block, offset, block_bytes);
   }
+  t_in_user_operator = false;
 }
 
 // Truncates toward zero.
@@ -132,6 +136,8 @@ void fold_and_divide(const ReduceArgs& args) {
 }
 
 }  // namespace
+
+bool in_user_operator() { return t_in_user_operator; }
 
 void reduce(const ReduceArgs& args) {
   if (args.elems == 0) return;

@@ -57,6 +57,9 @@ struct ReduceArgs {
 
 void reduce(const ReduceArgs& args);
 
+// Is this thread inside a caller's operator?
+bool in_user_operator();
+
 // The instruction set in use, for logs and reports: "AVX2".
 const char* reduce_target_name();
 

@@ -1,4 +1,6 @@
 // Calls that can never complete: every rank gets an error that says who did what, in bounded time.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -118,6 +120,105 @@ TEST_P(Hang, RankThatLeftIsNamed) {
     const tr_result_t r = tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
     return expect_failure(r, TR_REMOTE_ERROR, {"rank 1", "left"});
   });
+}
+
+// A one-to-many link without room: the reader that has left is named, not waited for.
+TEST_P(Hang, ReaderThatLeftIsNamed) {
+  expect_fine(3, [](tr_comm_t comm, int rank, int size) -> std::string {
+    if (const tr_result_t r = tr_comm_set_algorithm(comm, "broadcast", "direct"); r != TR_SUCCESS)
+      return failure("algorithm", r);
+    if (rank == size - 1) return failure("destroy", tr_comm_destroy(comm));
+    std::vector<float> x(1 << 20, 1.0f);
+    const tr_result_t r = tr_broadcast(x.data(), x.data(), x.size(), TR_FLOAT32, 0, comm, nullptr);
+    if (rank == 1 && r == TR_SUCCESS) return {};
+    return expect_failure(r, TR_REMOTE_ERROR, {"rank 2", "left"});
+  });
+}
+
+TEST_P(Hang, DifferentAlgorithmsAreNamed) {
+  for (const std::size_t count : {std::size_t{8}, std::size_t{200'000}}) {
+    expect_fine(3, [count](tr_comm_t comm, int rank, int) -> std::string {
+      const char* algorithm = rank == 1 ? "ring" : "two_shot";
+      if (const tr_result_t r = tr_comm_set_algorithm(comm, "all_reduce", algorithm);
+          r != TR_SUCCESS)
+        return failure("algorithm", r);
+      std::vector<float> x(count, 1.0f);
+      const tr_result_t r =
+          tr_all_reduce(x.data(), x.data(), count, TR_FLOAT32, TR_SUM, comm, nullptr);
+      return expect_failure(r, TR_MISMATCH,
+                            {"different algorithms", "rank 1: ring", "rank 2: two_shot"});
+    });
+  }
+}
+
+// What the library exchanges by itself is not called a send of the user's.
+TEST_P(Hang, SplitThatOneRankDoesNotCall) {
+  expect_fine(3, [](tr_comm_t comm, int rank, int) -> std::string {
+    (void)tr_comm_set_option(comm, TR_OPT_TIMEOUT_MS, 700);
+    if (rank == 2) {
+      ::usleep(1'000'000);
+      return {};
+    }
+    tr_comm_t child = nullptr;
+    const tr_result_t r = tr_comm_split(comm, 0, 0, &child);
+    if (r == TR_REMOTE_ERROR) return {};  // told by the other one
+    return expect_failure(r, TR_TIMEOUT, {"tr_comm_split", "rank 2"});
+  });
+}
+
+TEST_P(Hang, OperatorThatCallsTheLibrary) {
+  expect_fine(2, [](tr_comm_t comm, int, int) -> std::string {
+    static std::atomic<int> refusals;
+    refusals = 0;
+    const tr_combine_fn combine = [](void* acc, const void* in, std::size_t n, tr_type_t,
+                                     void* user) {
+      for (std::size_t i = 0; i < n; ++i)
+        static_cast<float*>(acc)[i] += static_cast<const float*>(in)[i];
+      float x = 1;
+      auto* same = static_cast<tr_comm_t>(user);
+      refusals += tr_all_reduce(&x, &x, 1, TR_FLOAT32, TR_SUM, same, nullptr) == TR_INVALID_USAGE;
+    };
+    tr_op_t op = 0;
+    tr_stream_t stream = nullptr;
+    if (const tr_result_t r = tr_op_create(&op, combine, 1, comm); r != TR_SUCCESS)
+      return failure("op", r);
+    if (const tr_result_t r = tr_stream_create(&stream); r != TR_SUCCESS)
+      return failure("stream", r);
+    std::vector<float> x(50'000, 1.0f);
+    for (tr_stream_t where : {stream, tr_stream_t{nullptr}}) {
+      std::fill(x.begin(), x.end(), 1.0f);
+      if (const tr_result_t r =
+              tr_all_reduce(x.data(), x.data(), x.size(), TR_FLOAT32, op, comm, where);
+          r != TR_SUCCESS)
+        return failure("call", r);
+      if (const tr_result_t r = tr_stream_synchronize(where); r != TR_SUCCESS)
+        return failure("wait", r);
+      if (x != std::vector<float>(x.size(), 2.0f)) return "wrong sum";
+    }
+    if (refusals == 0) return "the call inside the operator was not refused";
+    if (const tr_result_t r = tr_stream_destroy(stream); r != TR_SUCCESS)
+      return failure("stream", r);
+    return failure("op", tr_op_destroy(op));
+  });
+}
+
+// A program that closes all descriptors it finds, as one that becomes a daemon does.
+TEST(Descriptors, ClosedByTheProgram) {
+  EXPECT_EQ(run_ranks(Mode::kProcesses, 2,
+                      [](tr_comm_t comm, int rank, int) -> std::string {
+                        float x = 1, y;
+                        if (rank == 0) {
+                          for (int fd = 3; fd < 200; ++fd) ::close(fd);
+                        } else {
+                          ::usleep(300'000);
+                        }
+                        const tr_result_t r =
+                            tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
+                        // Rank 0's message was there already.
+                        if (rank == 1) return {};
+                        return expect_failure(r, TR_SYSTEM_ERROR, {"closed file descriptors"});
+                      }),
+            "");
 }
 
 TEST_P(Hang, AbortReachesEverybody) {

@@ -1,8 +1,11 @@
 // Communicators come and go without leaking; memory is what the README says.
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -72,6 +75,22 @@ TEST(Lifetime, ThousandCommunicatorsLeakNothing) {
                         return {};
                       }),
             "");
+}
+
+// Where not all threads can be started, none of them waits for the others.
+TEST(Lifetime, TooLittleAddressSpaceForAllRanks) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit limit{200 << 20, 200 << 20};  // a thread's stack takes 8 MiB
+    std::vector<tr_comm_t> comms(64);
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) ::_exit(1);
+    if (tr_comm_init_all(comms.data(), 64) != TR_SYSTEM_ERROR) ::_exit(2);
+    ::_exit(std::strstr(tr_get_last_error(), "cannot start thread") != nullptr ? 0 : 3);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // Handles are reused: a communicator that is still being destroyed by one thread must not get in

@@ -39,6 +39,10 @@ void Liveness::poll_now() {
   if (entries_.empty() || ::poll(entries_.data(), entries_.size(), 0) <= 0) return;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].revents == 0) continue;
+    if ((entries_[i].revents & POLLNVAL) != 0) {
+      descriptors_closed_ = true;
+      continue;
+    }
     for (const int rank : whose_[i]) peers_[static_cast<std::size_t>(rank)].ended = true;
     entries_[i].fd = -1;  // an end is final: poll() passes over it from now on
   }
@@ -51,6 +55,11 @@ RankState Liveness::state_of(int rank) const {
 
 Status Liveness::check() {
   poll_now();
+  if (descriptors_closed_) {
+    return Status(Code::kSystem,
+                  "this process closed file descriptors of the library, by which it sees whether "
+                  "other ranks are alive; close only descriptors that you opened");
+  }
   // An ended rank that had failed or aborted is a consequence: its board tells of the cause below.
   std::string ended;
   int count = 0;

@@ -50,6 +50,7 @@ class Liveness {
   std::vector<Peer> peers_;
   std::vector<pollfd> entries_;          // one per process or connection
   std::vector<std::vector<int>> whose_;  // by entry: the ranks that end with it
+  bool descriptors_closed_ = false;      // by the program that uses the library
 };
 
 }  // namespace treering::shm
