@@ -5,6 +5,9 @@
 #include <cuda_runtime.h>
 #include <functional>
 #include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,17 +37,48 @@ class Env {
   std::string before_;
 };
 
+// Device memory is kept for the next array as large: freeing it waits for the kernels of all ranks
+// on the device, and those may wait for the rank that frees.
+class KeptMemory {
+ public:
+  static void* take(std::size_t bytes) {
+    int device = 0;
+    void* memory = nullptr;
+    if (cudaGetDevice(&device) != cudaSuccess) std::abort();
+    {
+      std::lock_guard lock(mutex_);
+      std::vector<void*>& kept = kept_[{device, bytes}];
+      if (!kept.empty()) {
+        memory = kept.back();
+        kept.pop_back();
+        return memory;
+      }
+    }
+    if (cudaMalloc(&memory, bytes) != cudaSuccess) std::abort();
+    std::lock_guard lock(mutex_);
+    device_of_[memory] = device;
+    return memory;
+  }
+  static void give_back(void* memory, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    kept_[{device_of_[memory], bytes}].push_back(memory);
+  }
+
+ private:
+  static inline std::mutex mutex_;
+  static inline std::map<std::pair<int, std::size_t>, std::vector<void*>> kept_;
+  static inline std::map<void*, int> device_of_;
+};
+
 // An array in the memory of the device that is current where it is made.
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(std::size_t count, T value = T{}) : count_(count) {
-    if (cudaMalloc(reinterpret_cast<void**>(&data_), (count + 1) * sizeof(T)) != cudaSuccess) {
-      std::abort();
-    }
+  explicit DeviceArray(std::size_t count, T value = T{})
+      : data_(static_cast<T*>(KeptMemory::take((count + 1) * sizeof(T)))), count_(count) {
     fill(value);
   }
-  ~DeviceArray() { (void)cudaFree(data_); }
+  ~DeviceArray() { KeptMemory::give_back(data_, (count_ + 1) * sizeof(T)); }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
@@ -62,7 +96,7 @@ class DeviceArray {
   }
 
  private:
-  T* data_ = nullptr;
+  T* data_;
   std::size_t count_;
 };
 
