@@ -26,7 +26,9 @@ struct LL {
     static constexpr std::size_t kPackBytes = 8;
     int thread, threads;
     const DeviceCall* call;
+    const FoldArgs* args;
     std::int32_t* failed;
+    bool gave_up = false;  // this thread: it waits for one deadline, not for one a pack
 
     TR_DEVICE std::uint64_t packs(std::uint64_t bytes) const {
       return (bytes + kPackBytes - 1) / kPackBytes;
@@ -36,7 +38,7 @@ struct LL {
 
     template <class Stored, int kElems>
     TR_DEVICE void load(const FoldArgs::Operand& from, std::uint64_t pack, std::uint64_t bytes,
-                        Stored (&stored)[kElems]) const {
+                        Stored (&stored)[kElems]) {
       if (from.flag == 0) {
         return load_elements(from.address + pack * kPackBytes, bytes - pack * kPackBytes, stored);
       }
@@ -44,8 +46,12 @@ struct LL {
       const auto flag = static_cast<std::uint32_t>(from.flag);
       std::uint64_t data = 0;
       const DeviceReport::State state =
-          wait_until(*call, [&] { return ll_load(line, flag, &data); });
-      if (state != DeviceReport::kFine) *failed = static_cast<std::int32_t>(state);
+          gave_up ? DeviceReport::kFine
+                  : wait_until(*call, [&] { return ll_load(line, flag, &data); });
+      if (state != DeviceReport::kFine) {
+        gave_up = true;
+        *failed = fold_failure(state, static_cast<int>(&from - args->inputs));
+      }
       __builtin_memcpy(stored, &data, kPackBytes);
     }
     template <class Stored, int kElems>
@@ -61,8 +67,9 @@ struct LL {
     }
   };
 
-  TR_DEVICE static Access access(const FoldArgs&, const DeviceCall& call, std::int32_t* failed) {
-    return {thread_id(), block_threads(), &call, failed};
+  TR_DEVICE static Access access(const FoldArgs& args, const DeviceCall& call,
+                                 std::int32_t* failed) {
+    return {thread_id(), block_threads(), &call, &args, failed};
   }
 };
 

@@ -39,7 +39,7 @@ struct LinkSet {
 struct BlockState {
   DeviceLinkEnds ends[2][kMaxDeviceRanks];  // of this block's channel, loaded once
   FoldArgs fold;
-  // DeviceReport::State. Two, so that no thread can still read the one of the last phase when
+  // DeviceReport::State, of a fold with the input (fold_failure). Two, so that no thread can still read the one of the last phase when
   // another writes that of the next one: all must leave at the same barrier.
   std::int32_t gather_failed;
   std::int32_t fold_failed;
@@ -89,12 +89,18 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   TR_DEVICE bool serves(const LinkSet& set, int i, bool tx) const {
     return (2 * set.peer(i) + (tx ? 1 : 0)) % block_threads() == thread_id();
   }
+  // Of the i-th source among the inputs of a fold: the own one has its place among those of lower
+  // and higher ranks.
+  TR_DEVICE int place(const LinkSet& from, int i, bool has_local) const {
+    return i + (has_local && from.peer(i) > rank() ? 1 : 0);
+  }
   TR_DEVICE std::uint64_t step_elems(Chunk local, Chunk dst) const;
   TR_DEVICE_SHARED void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
                            const LinkSet& to, bool last, std::uint64_t first_elem,
                            std::uint64_t elems);
   TR_DEVICE void gather_links(Verb verb, const LinkSet& from, bool has_local, int chunk,
                               const LinkSet& to);
+  TR_DEVICE void give_up_on_input(Verb verb, const LinkSet& from, bool has_local, int chunk);
   TR_DEVICE void give_up(DeviceReport::State why, Verb verb, bool for_credit, int peer, int chunk,
                          std::uint64_t number);
 
@@ -225,9 +231,9 @@ TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from,
   }
   for (int i = 0; i < from.count; ++i) {
     if (!serves(from, i, false)) continue;
-    const int peer = from.peer(i);
     const DeviceRx& rx = ends(from, i).rx;
     if constexpr (Protocol::kHasTail) {
+      const int peer = from.peer(i);
       const DeviceTail& tail = rx.tail[rx.next % kDeviceSlots];
       const DeviceReport::State why =
           wait_until(call_, [&] { return load_acquire(&tail.number) == rx.next + 1; });
@@ -237,9 +243,7 @@ TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from,
         give_up(DeviceReport::kMismatch, verb, false, peer, chunk, rx.next);
       }
     }
-    // The own input has its place among those of lower and higher ranks.
-    const int place = i + (has_local && peer > rank() ? 1 : 0);
-    state_.fold.inputs[place] = {
+    state_.fold.inputs[place(from, i, has_local)] = {
         const_cast<std::byte*>(rx.slots) + rx.next % kDeviceSlots * slot_bytes, rx.next + 1};
   }
 }
@@ -288,7 +292,10 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
   }
   barrier_sync(0, block_threads());
   failed_ = state_.fold_failed != DeviceReport::kFine;
-  if (failed_) return;
+  if (failed_) {
+    if (thread_id() == 0) give_up_on_input(verb, from, has_local, has_dst ? dst.index : local.index);
+    return;
+  }
 
   for (int i = 0; i < to.count; ++i) {
     if (!serves(to, i, true)) continue;
@@ -304,6 +311,18 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
     if (!serves(from, i, false)) continue;
     DeviceRx& rx = ends(from, i).rx;
     store_release(rx.head, ++rx.next);  // pairs with gather_links of the writer
+  }
+}
+
+// A protocol without tails waits in the fold, by all threads.
+template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::give_up_on_input(Verb verb, const LinkSet& from, bool has_local,
+                                                     int chunk) {
+  const int input = failure_input(state_.fold_failed);
+  for (int i = 0; i < from.count; ++i) {
+    if (place(from, i, has_local) != input) continue;
+    give_up(failure_state(state_.fold_failed), verb, false, from.peer(i), chunk,
+            state_.fold.inputs[input].flag - 1);
   }
 }
 

@@ -22,4 +22,13 @@ TR_DEVICE DeviceReport::State wait_until(const DeviceCall& call, Done&& done) {
   return DeviceReport::kFine;
 }
 
+// Why a fold gave up, and on which of its inputs, in one word of shared memory.
+TR_DEVICE std::int32_t fold_failure(DeviceReport::State why, int input) {
+  return static_cast<std::int32_t>(why) | input << 8;
+}
+TR_DEVICE DeviceReport::State failure_state(std::int32_t failure) {
+  return DeviceReport::State(failure & 0xFF);
+}
+TR_DEVICE int failure_input(std::int32_t failure) { return failure >> 8; }
+
 }  // namespace treering::cuda

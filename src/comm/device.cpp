@@ -1,6 +1,8 @@
 // Calls on device memory: from a request to a kernel of the device engine.
-#include <cstdlib>
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "comm/signature.hpp"
@@ -8,6 +10,53 @@
 #include "tuner/device_choice.hpp"
 
 namespace treering {
+namespace {
+
+// CUDA's default stream, cudaStreamLegacy: for the engine, NULL is a stream of its own.
+void* const kDefaultStream = reinterpret_cast<void*>(1);
+
+// The first failure of any rank, which all learn; the error of the result: they could not.
+struct Failure {
+  bool happened = false;
+  Status status;
+};
+Result<Failure> first_failure(Rendezvous& rendezvous, const Status& mine) {
+  std::string blob = mine.message();
+  if (!mine.ok()) blob.insert(blob.begin(), static_cast<char>(mine.code()));
+  TR_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.all_gather(blob));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].empty()) continue;
+    return Failure{true,
+                   Status(Code(all[r][0]), "rank " + std::to_string(r) + ": " + all[r].substr(1))};
+  }
+  return Failure{};
+}
+
+// Does a board show another call than `mine` as one of the operations first..end-1?
+bool differs(const Board& mine, const Board& theirs, std::uint64_t first, std::uint64_t end) {
+  for (std::uint64_t sequence = first; sequence < end; ++sequence) {
+    const BoardOp& a = mine.ops[sequence % kBoardOps];
+    const BoardOp& b = theirs.ops[sequence % kBoardOps];
+    if (b.sequence.load(std::memory_order_acquire) != sequence + 1)
+      continue;  // pairs with post_call
+    const std::uint64_t what = b.what.load(std::memory_order_acquire);
+    const std::uint64_t count = b.count.load(std::memory_order_acquire);
+    if (b.sequence.load(std::memory_order_relaxed) != sequence + 1) continue;
+    const bool same_count = count == a.count.load(std::memory_order_relaxed) || unpack(what).uneven;
+    if (what != a.what.load(std::memory_order_relaxed) || !same_count) return true;
+  }
+  return false;
+}
+
+// For check_same_call: the last operation issued.
+Operation operation_before(std::uint64_t sequence) {
+  Operation op;
+  op.call.collective = sequence > 0 ? Collective::kBarrier : Collective::kSendRecv;
+  op.sequence = sequence - 1;
+  return op;
+}
+
+}  // namespace
 
 Status Communicator::connect_devices(Rendezvous& rendezvous) {
   if (!config_.cuda) return {};
@@ -21,7 +70,17 @@ Status Communicator::connect_devices(Rendezvous& rendezvous) {
   options.strict = config_.cuda_strict;
   TR_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLinks> links, connect_device(rendezvous, options));
   if (links == nullptr) return {};
-  TR_ASSIGN_OR_RETURN(device_, make_device_engine(std::move(links), config_.timeout_ms));
+  Result<std::unique_ptr<DeviceEngine>> made =
+      make_device_engine(std::move(links), config_.timeout_ms);
+  // All ranks have a device engine or none.
+  TR_ASSIGN_OR_RETURN(const Failure failure, first_failure(rendezvous, made.status()));
+  if (!failure.happened) {
+    device_ = std::move(made).value();
+    return {};
+  }
+  // A GPU that refuses something is done without; who asks for more blocks than it has must know.
+  if (config_.cuda_strict || failure.status.code() == Code::kUnsupported) return failure.status;
+  TR_LOG_WARN(rank_, "GPU memory is not used between ranks: %s", failure.status.message().c_str());
   return {};
 }
 
@@ -80,7 +139,8 @@ Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {
 }
 
 Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
-  TR_RETURN_IF_ERROR(async_error());
+  // What a kernel on a caller's stream reported, the other ranks learn at the latest here.
+  if (const Status status = async_error(); !status.ok()) return fail_on_device(status);
   TR_ASSIGN_OR_RETURN(const DevicePlan plan, device_plan_for(r));
   if (r.cut) {
     constexpr std::uint64_t kCutBytes =
@@ -91,34 +151,58 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
   const std::uint64_t kind = pack(kind_of(r.call, r.uneven));
   const std::uint64_t signature = call_signature(kind, r.uneven ? 0 : r.call.count, sequence_);
   post_call(kind, r.call.count);
-  if (stream != nullptr) stream->add(device_);
-  const Status status =
-      device_->launch(r.call, plan, signature, stream != nullptr ? stream->cuda_stream() : nullptr);
+  void* cuda_stream = nullptr;
+  if (stream != nullptr) {
+    stream->add(device_);
+    cuda_stream = stream->cuda_stream() != nullptr ? stream->cuda_stream() : kDefaultStream;
+  }
+  const Status status = device_->launch(r.call, plan, signature, cuda_stream);
   return status.ok() ? status : fail_on_device(status);
 }
 
 // What a kernel reports fails the communicator, on every rank: the others read it on the board.
+// A kernel that waited in vain, or for a message of another length, does not know who called what;
+// the boards do.
 Status Communicator::fail_on_device(const Status& cause) {
-  Operation none;
-  none.call.collective = Collective::kSendRecv;
+  const Operation last = operation_before(sequence_);
   device_->abort();
-  return on_failure(none, cause);
+  const Status calls = cause.code() == Code::kTimeout ? check_same_call(last) : Status{};
+  return on_failure(last, calls.ok() ? cause : calls);
 }
 
 Status Communicator::wait_for_device() {
+  // LL's lines have no room for a signature. Whose messages have come, its calls are on the board.
+  const std::uint64_t first =
+      std::max(board_->completed.load(std::memory_order_relaxed),
+               sequence_ > kBoardOps ? sequence_ - kBoardOps : std::uint64_t{0});
+  const auto a_board_differs = [&] {
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_ && differs(*board_, transport_->board(r), first, sequence_)) return true;
+    }
+    return false;
+  };
   Spin spin(engine_->spin());
   Backoff backoff(spin);
+  Status status;
   for (;;) {
-    TR_ASSIGN_OR_RETURN(const bool done, device_->is_idle());
-    if (const Status status = device_->check(); !status.ok()) return fail_on_device(status);
-    if (done) break;
-    if (!backoff.pause()) continue;
-    Status status = aborted_.load(std::memory_order_acquire) ? async_error() : Status{};
-    if (status.ok()) status = transport_->check_peers();
-    if (!status.ok()) return fail_on_device(status);
+    const Result<bool> idle = device_->is_idle();
+    status = idle.ok() ? device_->check() : idle.status();
+    if (!status.ok()) break;
+    const bool done = idle.value();
+    if (done || backoff.pause()) {
+      if (a_board_differs()) status = check_same_call(operation_before(sequence_));
+      if (status.ok() && done) {
+        board_->completed.store(sequence_, std::memory_order_relaxed);
+        return {};
+      }
+      if (status.ok() && aborted_.load(std::memory_order_acquire)) status = async_error();
+      if (status.ok()) status = transport_->check_peers();
+      if (!status.ok()) break;
+    }
   }
-  board_->completed.store(sequence_, std::memory_order_relaxed);
-  return {};
+  status = fail_on_device(status);
+  (void)device_->drain();  // the buffers are the caller's again when this returns
+  return status;
 }
 
 Status Communicator::launch_on_device(Request& r, Stream* stream) {

@@ -85,6 +85,45 @@ struct Shared {
   DeviceReport reports[1];  // max_blocks of them
 };
 
+// Freeing pinned memory waits for all that runs on all devices, other communicators' kernels too,
+// and those may wait for the rank that frees: so it is kept for the next communicator, as slabs
+// are (transports/cuda_ipc/slab.hpp).
+class SharedPool {
+ public:
+  static SharedPool& instance() {
+    static SharedPool* const pool = new SharedPool;
+    return *pool;
+  }
+  Result<Shared*> take(int blocks) {
+    std::lock_guard lock(mutex_);
+    for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+      if (it->blocks != blocks) continue;
+      Shared* const found = it->shared;
+      kept_.erase(it);
+      return found;
+    }
+    const std::size_t bytes =
+        sizeof(Shared) + sizeof(DeviceReport) * static_cast<std::size_t>(blocks);
+    void* memory = nullptr;
+    TR_RETURN_IF_ERROR(
+        cuda_status(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+                    "cudaHostAlloc"));
+    return static_cast<Shared*>(memory);
+  }
+  void give_back(Shared* shared, int blocks) {
+    std::lock_guard lock(mutex_);
+    kept_.push_back({shared, blocks});
+  }
+
+ private:
+  struct Kept {
+    Shared* shared;
+    int blocks;
+  };
+  std::mutex mutex_;
+  std::vector<Kept> kept_;
+};
+
 class CudaEngine final : public DeviceEngine {
  public:
   CudaEngine(std::unique_ptr<DeviceLinks> links, std::int64_t timeout_ms)
@@ -105,6 +144,7 @@ class CudaEngine final : public DeviceEngine {
 
  private:
   Status order_behind_last(cudaStream_t stream);
+  Status wait_for_last();
 
   std::unique_ptr<DeviceLinks> links_;
   std::int64_t timeout_ms_;
@@ -127,32 +167,29 @@ Status CudaEngine::start() {
   TR_ASSIGN_OR_RETURN(own_, CudaStream::make());
   TR_RETURN_IF_ERROR(
       cuda_status(cudaEventCreateWithFlags(&last_, cudaEventDisableTiming), "cudaEventCreate"));
-  void* memory = nullptr;
-  const std::size_t bytes =
-      sizeof(Shared) + sizeof(DeviceReport) * static_cast<std::size_t>(blocks);
-  TR_RETURN_IF_ERROR(cuda_status(
-      cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc"));
-  shared_ = static_cast<Shared*>(memory);
+  TR_ASSIGN_OR_RETURN(shared_, SharedPool::instance().take(blocks));
   shared_->abort = 0;
   std::fill_n(shared_->reports, blocks, DeviceReport{});
   void* on_device = nullptr;
   TR_RETURN_IF_ERROR(
-      cuda_status(cudaHostGetDevicePointer(&on_device, memory, 0), "cudaHostGetDevicePointer"));
+      cuda_status(cudaHostGetDevicePointer(&on_device, shared_, 0), "cudaHostGetDevicePointer"));
   device_shared_ = static_cast<Shared*>(on_device);
   return {};
 }
 
 CudaEngine::~CudaEngine() {
   const OnDevice on(links_->device());
-  (void)drain();
+  const bool quiet = wait_for_last().ok() || cudaDeviceSynchronize() == cudaSuccess;
   if (last_ != nullptr) (void)cudaEventDestroy(last_);
-  if (shared_ != nullptr) (void)cudaFreeHost(shared_);
+  // Rather lost than written to by a kernel of its last owner.
+  if (shared_ != nullptr && quiet) SharedPool::instance().give_back(shared_, max_blocks_);
   if (max_blocks_ > 0) BlockBudget::instance().give_back(links_->device(), max_blocks_);
 }
 
 // The links serve one operation at a time. A captured graph keeps its own order.
 Status CudaEngine::order_behind_last(cudaStream_t stream) {
-  if (!has_last_ || stream == last_stream_) return {};
+  // Another stream of the caller's may have the handle of one that was destroyed.
+  if (!has_last_ || (stream == last_stream_ && stream == own_.get())) return {};
   return cuda_status(cudaStreamWaitEvent(stream, last_, 0), "cudaStreamWaitEvent");
 }
 
@@ -209,16 +246,26 @@ Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_
                                      *kernel, c, plan.lanes * plan.channels, threads, s)),
                                  std::string("launching the ") + plan.algorithm + " kernel"));
   if (captured) return {};
-  TR_RETURN_IF_ERROR(cuda_status(cudaEventRecord(last_, s), "cudaEventRecord"));
+  const Status recorded = cuda_status(cudaEventRecord(last_, s), "cudaEventRecord");
+  if (!recorded.ok()) {
+    // Nothing would wait for this kernel any more, and it uses the caller's buffers and ours.
+    abort();
+    (void)cudaStreamSynchronize(s);
+    return recorded;
+  }
   last_stream_ = s;
   has_last_ = true;
   return {};
 }
 
 // Ends, because every wait of a kernel does.
-Status CudaEngine::drain() {
+Status CudaEngine::wait_for_last() {
   if (!has_last_) return {};
-  TR_RETURN_IF_ERROR(cuda_status(cudaEventSynchronize(last_), "cudaEventSynchronize"));
+  return cuda_status(cudaEventSynchronize(last_), "cudaEventSynchronize");
+}
+
+Status CudaEngine::drain() {
+  TR_RETURN_IF_ERROR(wait_for_last());
   return check();
 }
 

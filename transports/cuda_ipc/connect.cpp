@@ -43,7 +43,9 @@ class CudaLinks final : public DeviceLinks {
         device_(device),
         slab_(std::move(slab)),
         stream_(std::move(stream)),
-        peers_(static_cast<std::size_t>(layout.size)) {}
+        peers_(static_cast<std::size_t>(layout.size)) {
+    slab_.set_peers(layout.size);
+  }
   ~CudaLinks() override { leave(); }
 
   const DeviceLinkTable& table() const override { return table_; }
@@ -58,6 +60,11 @@ class CudaLinks final : public DeviceLinks {
   Status say_hello();
   Status check_hellos();
   Status fill_table();
+  // All ranks know that the links are not made: nobody writes to them any more.
+  void give_up() {
+    is_given_up_ = true;
+    slab_.set_peers(0);
+  }
 
  private:
   static std::uint64_t hello_of(int from, int to) {
@@ -73,6 +80,7 @@ class CudaLinks final : public DeviceLinks {
   CudaStream stream_;
   std::vector<Peer> peers_;
   DeviceLinkTable table_;
+  bool is_given_up_ = false;
 };
 
 // Maps every peer's slab.
@@ -176,7 +184,7 @@ void CudaLinks::leave() {
   const std::uint64_t gone = 1;
   for (const Peer& peer : peers_) {
     if (peer.base == nullptr) continue;
-    (void)stream_.copy(peer.base + layout_.gone(rank_), &gone, sizeof gone);
+    if (!is_given_up_) (void)stream_.copy(peer.base + layout_.gone(rank_), &gone, sizeof gone);
     if (peer.is_opened) (void)cudaIpcCloseMemHandle(peer.base);
   }
 }
@@ -280,7 +288,10 @@ Result<std::unique_ptr<DeviceLinks>> connect_device(Rendezvous& rendezvous,
     if (status.ok()) status = links->fill_table();
     status = agree(rendezvous, status);
   }
-  if (!status.ok()) return do_without(rank, options, status);
+  if (!status.ok()) {
+    if (status.code() == Code::kUnsupported) links->give_up();  // agreed, not a rank that is gone
+    return do_without(rank, options, status);
+  }
   return std::unique_ptr<DeviceLinks>(std::move(links));
 }
 

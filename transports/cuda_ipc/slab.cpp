@@ -116,11 +116,13 @@ Result<Slab> Slab::make(const SlabLayout& layout) {
         "cudaMalloc of " + std::to_string(memory->bytes) + " bytes for the links of this rank"));
     memory->base = static_cast<std::byte*>(base);
   }
-  memory->peers = layout.size;
+  memory->peers = 0;
   Slab slab(std::move(memory));
   TR_RETURN_IF_ERROR(stream.clear(slab.base(), slab.bytes()));
   return slab;
 }
+
+void Slab::set_peers(int peers) { memory_->peers = peers; }
 
 std::byte* Slab::base() const { return memory_->base; }
 std::size_t Slab::bytes() const { return memory_->bytes; }

@@ -39,8 +39,10 @@ struct SlabLayout {
 
 class Slab {
  public:
-  // Zeroed device memory of the current device.
+  // Zeroed device memory of the current device, which nobody else knows yet.
   static Result<Slab> make(const SlabLayout& layout);
+  // How many peers must have said that they are done with it before it is used again.
+  void set_peers(int peers);
   Slab(Slab&&) noexcept;
   Slab& operator=(Slab&&) noexcept;
   ~Slab();

@@ -1,0 +1,208 @@
+// Each CUDA call that the library makes is made to fail in turn: every rank says so or does
+// without, no rank hangs, nothing crashes, nothing leaks.
+#include <chrono>
+
+#include "cuda/support.hpp"
+#include "cudasim/control.hpp"
+
+namespace treering::test {
+namespace {
+
+constexpr int kRanks = 2;
+
+// Those of transports/cuda_ipc, core/cuda_stream.hpp and the engine; `calls`: how many of them two
+// ranks make at most, so that every place is hit.
+struct Call {
+  const char* name;
+  int calls;
+};
+constexpr Call kInitCalls[] = {
+    {"cudaGetDeviceCount", 2},
+    {"cudaGetDevice", 8},
+    {"cudaDeviceGetPCIBusId", 2},
+    {"cudaMalloc", 2},
+    {"cudaMemsetAsync", 2},
+    {"cudaMemcpyAsync", 14},
+    {"cudaStreamSynchronize", 16},
+    {"cudaStreamCreateWithFlags", 6},
+    {"cudaIpcGetMemHandle", 2},
+    {"cudaDeviceCanAccessPeer", 2},
+    {"cudaDeviceEnablePeerAccess", 2},
+    {"cudaDeviceGetAttribute", 2},
+    {"cudaOccupancyMaxActiveBlocksPerMultiprocessor", 2},
+    {"cudaEventCreateWithFlags", 2},
+    {"cudaHostAlloc", 2},
+    {"cudaHostGetDevicePointer", 2},
+    {"cudaSetDevice", 4},
+};
+constexpr Call kRunCalls[] = {
+    {"cudaPointerGetAttributes", 2}, {"cudaGetDevice", 2},    {"cudaSetDevice", 4},
+    {"cudaStreamIsCapturing", 2},    {"cudaLaunchKernel", 2}, {"cudaLaunchKernelExC", 2},
+    {"cudaEventRecord", 2},          {"cudaStreamQuery", 2},
+};
+constexpr Call kEndCalls[] = {
+    {"cudaEventSynchronize", 2}, {"cudaEventDestroy", 2}, {"cudaStreamDestroy", 4},
+    {"cudaMemcpyAsync", 4},      {"cudaGetDevice", 2},
+};
+
+// The sum of host memory, which works without a GPU too.
+void expect_host_works(const Comms& comms) {
+  on_threads(kRanks, [&](int r) {
+    float x = static_cast<float>(r + 1);
+    EXPECT_TR(tr_all_reduce(&x, &x, 1, TR_FLOAT32, TR_SUM, comms[r], nullptr));
+    EXPECT_EQ(x, 3);
+  });
+}
+
+// An all-reduce on device memory, on every rank, with what each answered.
+std::vector<Answer> device_sum(const Comms& comms, std::uint64_t count) {
+  std::vector<Answer> answers(kRanks);
+  on_threads(kRanks, [&](int r) {
+    (void)cudaSetDevice(r);
+    DeviceArray<float> data(count, static_cast<float>(r + 1));
+    Answer& a = answers[static_cast<std::size_t>(r)];
+    a = answer(tr_all_reduce(data.get(), data.get(), count, TR_FLOAT32, TR_SUM, comms[r], nullptr));
+    EXPECT_TRUE(a.code != TR_SUCCESS || data.wrong(3) == 0u);
+  });
+  return answers;
+}
+
+class Injected : public testing::Test {
+ protected:
+  void SetUp() override {
+    // What the library keeps for later use is there before anything is counted.
+    const Comms first(kRanks, [](int r) { return r; });
+    const Comms second(kRanks, [](int r) { return r; });
+    ASSERT_TRUE(first.ok() && second.ok());
+  }
+  Env quiet_{"TR_LOG", "off"};
+  Env timeout_{"TR_TIMEOUT_S", "1"};
+  Env init_timeout_{"TR_INIT_TIMEOUT_S", "10"};
+};
+
+// A call that is not made when it should fail must not fail later.
+void fail(const char* name, int nth) { cudasim::fail_call(name, nth, cudaErrorUnknown); }
+
+TEST_F(Injected, InInitAllRanksDoWithoutOrSayWhy) {
+  // Kept slabs make most calls unnecessary: only the first failures meet fresh memory.
+  const cudasim::Live before = cudasim::live();
+  std::size_t hit = 0;
+  for (const bool strict : {false, true}) {
+    const Env strictly("TR_CUDA_STRICT", strict ? "1" : "0");
+    for (const Call& call : kInitCalls) {
+      for (int nth = 1; nth <= call.calls; ++nth) {
+        SCOPED_TRACE(std::string(call.name) + ", call " + std::to_string(nth) +
+                     (strict ? ", strict" : ""));
+        const auto start = std::chrono::steady_clock::now();
+        {
+          fail(call.name, nth);
+          const Comms comms(kRanks, [](int r) { return r; });
+          fail(call.name, 0);
+          EXPECT_EQ(comms.made(0).code, comms.made(1).code)
+              << comms.made(0) << "; " << comms.made(1);
+          if (comms.ok()) {
+            expect_host_works(comms);
+            const std::vector<Answer> sums = device_sum(comms, 100);
+            // With links on all ranks, or with no links on all ranks: device memory is then taken
+            // for host memory, which it is in the emulator.
+            for (const Answer& a : sums) EXPECT_EQ(a.code, TR_SUCCESS) << a;
+          } else {
+            ++hit;
+            EXPECT_TRUE(strict) << comms.made(0);
+            for (int r = 0; r < kRanks; ++r) {
+              EXPECT_TRUE(comms.made(r).says("rank ")) << comms.made(r);
+              EXPECT_TRUE(comms.made(r).code == TR_UNSUPPORTED ||
+                          comms.made(r).code == TR_SYSTEM_ERROR)
+                  << comms.made(r);
+            }
+          }
+        }
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        EXPECT_LT(took.count(), 2.5);
+      }
+    }
+  }
+  EXPECT_GT(hit, 30u);  // of about 60
+  const cudasim::Live after = cudasim::live();
+  EXPECT_EQ(after.streams, before.streams);
+  EXPECT_EQ(after.events, before.events);
+  // A slab that a failed copy could not mark as free is lost: a handful, not one a communicator.
+  EXPECT_LE(after.allocations, before.allocations + 8);
+}
+
+TEST_F(Injected, InACallNoRankHangs) {
+  std::size_t hit = 0;
+  for (const std::uint64_t count : {16, 30000}) {
+    for (const Call& call : kRunCalls) {
+      for (int nth = 1; nth <= call.calls; ++nth) {
+        SCOPED_TRACE(std::string(call.name) + ", call " + std::to_string(nth) + ", count " +
+                     std::to_string(count));
+        double limit_s = 3;
+        const auto start = std::chrono::steady_clock::now();
+        {
+          const Comms comms(kRanks, [](int r) { return r; });
+          ASSERT_TRUE(comms.ok());
+          // Buffers first: their calls are not the library's.
+          std::vector<Answer> answers(kRanks);
+          DeviceArray<float> data0(count, 1);
+          (void)cudaSetDevice(1);
+          DeviceArray<float> data1(count, 2);
+          (void)cudaSetDevice(0);
+          fail(call.name, nth);
+          on_threads(kRanks, [&](int r) {
+            float* const data = r == 0 ? data0.get() : data1.get();
+            answers[static_cast<std::size_t>(r)] =
+                answer(tr_all_reduce(data, data, count, TR_FLOAT32, TR_SUM, comms[r], nullptr));
+          });
+          fail(call.name, 0);
+          const bool ok0 = answers[0].code == TR_SUCCESS, ok1 = answers[1].code == TR_SUCCESS;
+          EXPECT_TRUE(!ok0 || data0.wrong(3) == 0u);
+          EXPECT_TRUE(!ok1 || data1.wrong(3) == 0u);
+          if (ok0 && ok1) continue;
+          ++hit;
+          // The other rank may have had all it needed; it fails otherwise, and says of whom.
+          for (const Answer& a : answers) {
+            EXPECT_TRUE(a.code == TR_SUCCESS || a.code == TR_INVALID_ARGUMENT ||
+                        a.says("cudaErrorUnknown") || a.says("from rank "))
+                << a;
+          }
+          // What it is, is only the pointer's rank told: as with any argument that is refused, the
+          // other waits for the deadline.
+          const bool refused = std::string(call.name) == "cudaPointerGetAttributes";
+          EXPECT_EQ(answers[0].says("cudaErrorUnknown") || answers[1].says("cudaErrorUnknown"),
+                    !refused)
+              << answers[0] << "; " << answers[1];
+          limit_s = refused ? 3 : 0.9;
+        }
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        EXPECT_LT(took.count(), limit_s);
+      }
+    }
+  }
+  EXPECT_GT(hit, 10u);
+}
+
+TEST_F(Injected, InDestroyNothingIsLost) {
+  const cudasim::Live before = cudasim::live();
+  std::size_t calls = 0;
+  for (const Call& call : kEndCalls) {
+    for (int nth = 1; nth <= call.calls; ++nth, ++calls) {
+      SCOPED_TRACE(std::string(call.name) + ", call " + std::to_string(nth));
+      const Comms comms(kRanks, [](int r) { return r; });
+      ASSERT_TRUE(comms.ok());
+      for (const Answer& a : device_sum(comms, 100)) EXPECT_EQ(a.code, TR_SUCCESS) << a;
+      fail(call.name, nth);
+      on_threads(kRanks, [&](int r) { EXPECT_TR(tr_comm_finalize(comms[r])); });
+      on_threads(kRanks, [&](int r) { EXPECT_TR(tr_comm_destroy(comms[r])); });
+      fail(call.name, 0);
+    }
+  }
+  // A stream or an event that CUDA refuses to destroy stays; so does a slab whose peer could not
+  // say that it is done.
+  const cudasim::Live after = cudasim::live();
+  EXPECT_LE(after.streams + after.events + after.allocations,
+            before.streams + before.events + before.allocations + calls);
+}
+
+}  // namespace
+}  // namespace treering::test
