@@ -132,11 +132,10 @@ void Team::join() {
   // What a user may have set stays.
   ::setenv("TR_PROTOCOL", "Simple", 0);
   ::setenv("TR_CUDA_CHANNELS", std::to_string(options_.library_channels).c_str(), 0);
+  ::setenv("TR_TIMEOUT_S", std::to_string(options_.timeout_s).c_str(), 0);
   must(tr_comm_init_all(comms_.data(), options_.ranks), "tr_comm_init_all");
   for (const tr_comm_t comm : comms_) {
     must(tr_comm_set_algorithm(comm, "all_reduce", "ring"), "tr_comm_set_algorithm");
-    const auto timeout_ms = static_cast<std::int64_t>(options_.timeout_s * 1e3);
-    must(tr_comm_set_option(comm, TR_OPT_TIMEOUT_MS, timeout_ms), "TR_OPT_TIMEOUT_MS");
   }
 }
 
@@ -192,14 +191,14 @@ std::string Team::who_waited(const Step& step) {
     if (call.rank == options_.stall) {
       std::snprintf(line, sizeof line, "  rank %d: not started (--stall)\n", call.rank);
     } else if (report.reported == 0) {
-      std::snprintf(line, sizeof line, "  rank %d: waited for nobody\n", call.rank);
+      std::snprintf(line, sizeof line, "  rank %d: was not held up\n", call.rank);
     } else {
+      const bool room = report.what == WaitFor::kRoom;
       std::snprintf(line, sizeof line,
-                    "  rank %d: block %d, thread %d waited for %s message %llu %s rank %d\n",
-                    call.rank, report.block, report.thread,
-                    report.what == WaitFor::kRoom ? "room for" : "",
-                    static_cast<unsigned long long>(report.number),
-                    report.what == WaitFor::kRoom ? "to" : "from", report.peer);
+                    "  rank %d: block %d, thread %d waited for %smessage %llu %s rank %d\n",
+                    call.rank, report.block, report.thread, room ? "room for " : "",
+                    static_cast<unsigned long long>(report.number), room ? "to" : "from",
+                    report.peer);
     }
     text += line;
   }
@@ -255,10 +254,13 @@ double Team::run(const Step& step, std::string* wrong) {
 
 // Blocks that wait for each other must all be on the device.
 void check_room(Options& options, const cudaDeviceProp& device) {
-  const int blocks = device.multiProcessorCount * (device.maxThreadsPerMultiProcessor / kThreads);
+  int of_step_4 = 0, of_step_5 = 0;
+  must(blocks_per_sm(&of_step_4, vectorised::all_reduce, kThreads, 0), "asking for room");
+  must(blocks_per_sm(&of_step_5, ll::all_reduce, kThreads, 0), "asking for room");
+  const int blocks = device.multiProcessorCount * std::min(of_step_4, of_step_5);
   if (options.ranks * options.channels > blocks) {
-    refuse("%d ranks of %d channels need as many blocks at once; %s holds %d: take fewer channels",
-           options.ranks, options.channels, device.name, blocks);
+    refuse("%d ranks with %d channels need %d blocks at once, and %s holds %d: take fewer channels",
+           options.ranks, options.channels, options.ranks * options.channels, device.name, blocks);
   }
   // A communicator reserves four blocks a channel.
   options.library_channels = std::clamp(blocks / (4 * options.ranks), 1, options.channels);
