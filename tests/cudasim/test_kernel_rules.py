@@ -30,9 +30,9 @@ LOADS = re.compile(r'\b(load_acquire|load_relaxed|ll_load|ll128_load)\b')
 
 
 def is_kernel_code(path):
-    """Device code and the host code beside it: algos/cuda, transports/cuda_*, cuda files of src."""
+    """Device code and the host code beside it: algos/cuda, transports/cuda_*, cuda files of src, the ladder."""
     return path.endswith(('.cu', '.cuh', '.cpp', '.hpp', '.h')) and path not in ALLOWED and (
-        path.startswith(('algos/cuda/', 'transports/cuda'))
+        path.startswith(('algos/cuda/', 'transports/cuda', 'examples/ladder/'))
         or (path.startswith('src/') and 'cuda' in path.lower()))
 
 
@@ -90,7 +90,9 @@ SAMPLES = [  # path, text, must it be refused?
     (K, 'do { check(); } while (load_relaxed(p) == 0);', True),
     (K, 'while (i < n) { sum += load_relaxed(p + i); }', False),
     ('transports/cuda_ipc/window.cpp', 'k<<<1, 2>>>(p);', True), ('src/engine/cuda_engine.cpp', 'asm("");', True),
-    ('src/core/cuda/driver.hpp', 'asm("");', True), ('src/engine/reduce.hpp', 'asm("");', False),
+    ('src/core/cuda/driver.hpp', 'asm("");', True), ('examples/ladder/2_ring.cu', 'k<<<1, 2>>>(p);', True),
+    ('examples/ladder/ladder.cuh', 'while (load_acquire(p) < 3) {}', True), ('examples/must.hpp', 'asm("");', False),
+    ('src/engine/reduce.hpp', 'asm("");', False),
 ]
 
 

@@ -31,6 +31,8 @@ EXCEPTIONS = [
     # `treering explain` draws schedules; the example proves an algorithm of the reader's own.
     (r'src/cli/explain', r'(algos|core)/'),
     (r'examples/\d+_custom_algorithm', r'(algos|core)/'),
+    # The ladder's kernels are written with the flags and lines of the library's.
+    (r'examples/ladder/', r'algos/cuda/'),
     # `treering env` prints the table of variables; `treering run` uses the core's handles and deadlines.
     (r'src/cli/(env|run)', r'core/'),
 ]
@@ -129,6 +131,8 @@ SAMPLES = [
     ('src/cli/explain.cpp', '#include "algos/registry.hpp"', False),
     ('examples/01_hello.cpp', '#include "core/status.hpp"', True),
     ('examples/01_hello.cpp', '#include "treering/treering.hpp"', False),
+    ('examples/ladder/ladder.cuh', '#include "algos/cuda/ptx.cuh"', False),
+    ('examples/ladder/ladder.cuh', '#include "core/status.hpp"', True),
     ('include/treering/a.hpp', '#include "core/status.hpp"', True),
     ('src/comm/a.cpp', '#include "../core/status.hpp"', True),
     ('src/comm/a.cpp', '#include "communicator.hpp"', True),

@@ -59,7 +59,7 @@ def proven_by_build(tree, path):
 def jobs(tree):
     """(test name, command, name to include, missing module or None) of every header."""
     for path in tree.code(*HEADERS):
-        if 'cuda' in path or (not LONG and proven_by_build(tree, path)):
+        if 'cuda' in path or path.endswith('.cuh') or (not LONG and proven_by_build(tree, path)):
             continue  # CUDA: compiled by nvcc, in the build
         flags, absent = foreign_flags(tree.text(path))
         if path.startswith('include/'):
