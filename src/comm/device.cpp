@@ -148,7 +148,10 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
     r.call.in_part = r.call.out_part =
         Partition::cut(r.call.count, plan.chunks, kCutBytes / type_bytes(r.call.type));
   }
-  const std::uint64_t kind = pack(kind_of(r.call, r.uneven));
+  r.call.uneven = r.uneven;
+  CallKind call_kind = kind_of(r.call);
+  call_kind.algorithm = number_of(*algos::find_algorithm(r.call.collective, plan.algorithm));
+  const std::uint64_t kind = pack(call_kind);
   const std::uint64_t signature = call_signature(kind, r.uneven ? 0 : r.call.count, sequence_);
   post_call(kind, r.call.count);
   void* cuda_stream = nullptr;
