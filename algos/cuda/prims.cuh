@@ -39,8 +39,9 @@ struct LinkSet {
 struct BlockState {
   DeviceLinkEnds ends[2][kMaxDeviceRanks];  // of this block's channel, loaded once
   FoldArgs fold;
-  // DeviceReport::State, of a fold with the input (fold_failure). Two, so that no thread can still read the one of the last phase when
-  // another writes that of the next one: all must leave at the same barrier.
+  // DeviceReport::State, of a fold with the input (fold_failure). Two, so that no thread can still
+  // read the one of the last phase when another writes that of the next one: all must leave at the
+  // same barrier.
   std::int32_t gather_failed;
   std::int32_t fold_failed;
 };
@@ -96,8 +97,8 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   }
   TR_DEVICE std::uint64_t step_elems(Chunk local, Chunk dst) const;
   TR_DEVICE_SHARED void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
-                           const LinkSet& to, bool last, std::uint64_t first_elem,
-                           std::uint64_t elems);
+                                  const LinkSet& to, bool last, std::uint64_t first_elem,
+                                  std::uint64_t elems);
   TR_DEVICE void gather_links(Verb verb, const LinkSet& from, bool has_local, int chunk,
                               const LinkSet& to);
   TR_DEVICE void give_up_on_input(Verb verb, const LinkSet& from, bool has_local, int chunk);
@@ -250,8 +251,9 @@ TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from,
 
 template <class Protocol>
 TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Chunk local,
-                                              Chunk dst, const LinkSet& to, bool last,
-                                              std::uint64_t first_elem, std::uint64_t elems) {
+                                                     Chunk dst, const LinkSet& to, bool last,
+                                                     std::uint64_t first_elem,
+                                                     std::uint64_t elems) {
   const std::size_t elem_bytes = type_bytes(call_.type);
   const std::uint64_t bytes = elems * elem_bytes;
   const bool has_local = local.space == Space::kIn || local.space == Space::kOut;
@@ -293,7 +295,8 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
   barrier_sync(0, block_threads());
   failed_ = state_.fold_failed != DeviceReport::kFine;
   if (failed_) {
-    if (thread_id() == 0) give_up_on_input(verb, from, has_local, has_dst ? dst.index : local.index);
+    if (thread_id() == 0)
+      give_up_on_input(verb, from, has_local, has_dst ? dst.index : local.index);
     return;
   }
 

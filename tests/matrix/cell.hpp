@@ -47,7 +47,7 @@ class Oracles {
   std::vector<Entry> entries_;
 };
 
-// Memory for a buffer of a cell: host_memory.cpp, or device memory in device_memory.cpp.
+// Memory for a buffer of a cell: host_memory.cpp, or device memory in cuda_memory.cpp.
 struct GiveBack {
   std::size_t bytes = 0;
   void operator()(std::byte* memory) const;
