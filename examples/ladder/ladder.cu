@@ -116,7 +116,8 @@ class Team {
  private:
   void join();  // the communicators
   void prepare(int rank, int run);
-  std::string check(const Step& step, int rank, int run);
+  void fetch(int rank, std::vector<float>& output);
+  std::string check(const Step& step, int rank, int run, const std::vector<float>& output);
   std::string who_waited(const Step& step);
 
   const Options& options_;
@@ -158,13 +159,15 @@ void Team::prepare(int rank, int run) {
   must(cudaStreamSynchronize(stream), "preparing a run");
 }
 
-// Compares this rank's output; "" if it is right.
-std::string Team::check(const Step& step, int rank, int run) {
-  std::vector<float> output(count_);
+void Team::fetch(int rank, std::vector<float>& output) {
   must(cudaMemcpyAsync(output.data(), calls_[rank].peers[rank].out, options_.bytes,
                        cudaMemcpyDeviceToHost, streams_[rank]),
        "copying the result");
   must(cudaStreamSynchronize(streams_[rank]), "copying the result");
+}
+
+// Says what is wrong with a rank's output; "" if it is right.
+std::string Team::check(const Step& step, int rank, int run, const std::vector<float>& output) {
   for (std::uint64_t e = 0; e < count_; ++e) {
     float sum = 0;
     for (int q = 0; q < options_.ranks; ++q) sum += input_of(q, e, run);
@@ -216,6 +219,7 @@ double Team::run(const Step& step, std::string* wrong) {
   std::atomic<bool> ok = true;
 
   const auto rank_main = [&](int rank) {
+    std::vector<float> output(count_);
     for (int run = 0; run <= options_.runs; ++run) {  // the first is not timed
       prepare(rank, run);
       all_ranks.arrive_and_wait();
@@ -229,11 +233,14 @@ double Team::run(const Step& step, std::string* wrong) {
         found[rank] = "6_library: rank " + std::to_string(rank) + ": " + tr_get_last_error() + "\n";
       }
       ended[rank] = Clock::now();
+      // A result must be there when the own kernel has ended, whatever the other ranks still do.
+      if (run == 0) fetch(rank, output);
       all_ranks.arrive_and_wait();
+      if (run != 0) fetch(rank, output);  // not while the others are timed
       if (rank == 0) found[0] = who_waited(step) + found[0];
       if (!found[rank].empty()) ok.store(false, std::memory_order_relaxed);
       all_ranks.arrive_and_wait();
-      if (ok.load(std::memory_order_relaxed)) found[rank] = check(step, rank, run);
+      if (ok.load(std::memory_order_relaxed)) found[rank] = check(step, rank, run, output);
       if (!found[rank].empty()) ok.store(false, std::memory_order_relaxed);
       all_ranks.arrive_and_wait();
       if (!ok.load(std::memory_order_relaxed)) return;

@@ -104,24 +104,23 @@ constexpr std::byte* slot_of(const Call& call, int reader, int channel, std::uin
 template <class Done>
 TR_DEVICE void wait_until(const Call& call, WaitFor what, int peer, std::uint64_t number,
                           Done&& done, Where where = Where::here()) {
+  if (done()) return;
   const std::uint64_t start_ns = timer_ns();
   for (std::uint32_t polls = 0; !done(); ++polls) {
-    if (polls % 256 == 0) {
-      const bool late = timer_ns() - start_ns > call.timeout_ns;
-      if (late) store_relaxed(call.gave_up, 1u);
-      if (late || load_relaxed(call.gave_up) != 0) {
-        Report* const report = call.report;
-        if (fetch_add(&report->reported, 1u) != 0) return;
-        report->what = what;
-        report->peer = peer;
-        report->block = block_id();
-        report->thread = thread_id();
-        report->number = number;
-        return;
-      }
-    }
     spin_pause(where);
+    if (polls % 256 != 0) continue;
+    if (timer_ns() - start_ns > call.timeout_ns) store_relaxed(call.gave_up, 1u);
+    if (load_relaxed(call.gave_up) != 0) break;
   }
+  // Even if it is done: a rank that gave up may have gone on and posted.
+  if (load_relaxed(call.gave_up) == 0) return;
+  Report* const report = call.report;
+  if (fetch_add(&report->reported, 1u) != 0) return;
+  report->what = what;
+  report->peer = peer;
+  report->block = block_id();
+  report->thread = thread_id();
+  report->number = number;
 }
 
 // One thread: until message `number` (counted from 0) of rank `peer` is in its slot. Partner: the
