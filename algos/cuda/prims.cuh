@@ -6,6 +6,7 @@
 #pragma once
 
 #include "algos/cuda/call.hpp"
+#include "algos/cuda/fault.cuh"
 #include "algos/cuda/fold.cuh"
 #include "algos/cuda/ptx.cuh"
 #include "algos/cuda/wait.cuh"
@@ -39,8 +40,9 @@ struct LinkSet {
 struct BlockState {
   DeviceLinkEnds ends[2][kMaxDeviceRanks];  // of this block's channel, loaded once
   FoldArgs fold;
-  // DeviceReport::State, of a fold with the input (fold_failure). Two, so that no thread can still read the one of the last phase when
-  // another writes that of the next one: all must leave at the same barrier.
+  // DeviceReport::State, of a fold with the input (fold_failure). Two, so that no thread can still
+  // read the one of the last phase when another writes that of the next one: all must leave at the
+  // same barrier.
   std::int32_t gather_failed;
   std::int32_t fold_failed;
 };
@@ -96,8 +98,8 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   }
   TR_DEVICE std::uint64_t step_elems(Chunk local, Chunk dst) const;
   TR_DEVICE_SHARED void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
-                           const LinkSet& to, bool last, std::uint64_t first_elem,
-                           std::uint64_t elems);
+                                  const LinkSet& to, bool last, std::uint64_t first_elem,
+                                  std::uint64_t elems);
   TR_DEVICE void gather_links(Verb verb, const LinkSet& from, bool has_local, int chunk,
                               const LinkSet& to);
   TR_DEVICE void give_up_on_input(Verb verb, const LinkSet& from, bool has_local, int chunk);
@@ -250,8 +252,9 @@ TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from,
 
 template <class Protocol>
 TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Chunk local,
-                                              Chunk dst, const LinkSet& to, bool last,
-                                              std::uint64_t first_elem, std::uint64_t elems) {
+                                                     Chunk dst, const LinkSet& to, bool last,
+                                                     std::uint64_t first_elem,
+                                                     std::uint64_t elems) {
   const std::size_t elem_bytes = type_bytes(call_.type);
   const std::uint64_t bytes = elems * elem_bytes;
   const bool has_local = local.space == Space::kIn || local.space == Space::kOut;
@@ -290,10 +293,15 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
     treering::cuda::fold(Protocol::access(fold, call_, &state_.fold_failed), fold, call_.type,
                          moves ? RedOp::kNone : call_.op, call_.factor);
   }
-  barrier_sync(0, block_threads());
+  if constexpr (!Protocol::kHasTail) {
+    const std::uint32_t slot_bytes = call_.links.slot_bytes[static_cast<int>(Protocol::kId)];
+    for (int i = 0; i < to.count; ++i) Protocol::cover(fold.outputs[i], bytes, slot_bytes);
+  }
+  if constexpr (kFault != Fault::kNoBarrierBeforePost) barrier_sync(0, block_threads());
   failed_ = state_.fold_failed != DeviceReport::kFine;
   if (failed_) {
-    if (thread_id() == 0) give_up_on_input(verb, from, has_local, has_dst ? dst.index : local.index);
+    if (thread_id() == 0)
+      give_up_on_input(verb, from, has_local, has_dst ? dst.index : local.index);
     return;
   }
 
@@ -303,7 +311,11 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
     if constexpr (Protocol::kHasTail) {
       DeviceTail& tail = tx.tail[tx.next % kDeviceSlots];
       store_relaxed(&tail.signature, signature_);
-      store_release(&tail.number, tx.next + 1);  // pairs with gather_links
+      if constexpr (kFault == Fault::kRelaxedPost) {
+        store_relaxed(&tail.number, tx.next + 1);
+      } else {
+        store_release(&tail.number, tx.next + 1);  // pairs with gather_links
+      }
     }
     ++tx.next;
   }
