@@ -7,6 +7,7 @@
 // messages (covers_slot).
 #pragma once
 
+#include "algos/cuda/fault.cuh"
 #include "algos/cuda/fold.cuh"
 #include "algos/cuda/wait.cuh"
 
@@ -19,6 +20,19 @@ struct LL {
   TR_HD static constexpr std::uint64_t flag(std::uint64_t number) { return number + 1; }
   TR_HD static constexpr bool covers_slot(std::uint64_t number) {
     return number % (std::uint64_t{1} << 31) < kDeviceSlots;
+  }
+  // The lines behind a message of `bytes`. Nobody reads them: they only must not be older. The
+  // first messages of a link do it too: memory that was never written has the flag 0, that of 2^32
+  // - 1.
+  TR_DEVICE static void cover(const FoldArgs::Operand& slot, std::uint64_t bytes,
+                              std::uint32_t slot_bytes) {
+    if (kFault == Fault::kNoCover || !covers_slot(slot.flag - 1)) return;
+    const std::uint64_t lines = slot_bytes / sizeof(LlLine);
+    const std::uint64_t first = (bytes + Access::kPackBytes - 1) / Access::kPackBytes;
+    for (std::uint64_t i = first + thread_id(); i < lines; i += block_threads()) {
+      ll_store(reinterpret_cast<LlLine*>(slot.address) + i, 0,
+               static_cast<std::uint32_t>(slot.flag));
+    }
   }
 
   // Packs of 8 bytes: a line of two pairs of data and flag.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "algos/cuda/call.hpp"
+#include "algos/cuda/fault.cuh"
 #include "algos/cuda/fold.cuh"
 #include "algos/cuda/ptx.cuh"
 #include "algos/cuda/wait.cuh"
@@ -292,7 +293,11 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
     treering::cuda::fold(Protocol::access(fold, call_, &state_.fold_failed), fold, call_.type,
                          moves ? RedOp::kNone : call_.op, call_.factor);
   }
-  barrier_sync(0, block_threads());
+  if constexpr (!Protocol::kHasTail) {
+    const std::uint32_t slot_bytes = call_.links.slot_bytes[static_cast<int>(Protocol::kId)];
+    for (int i = 0; i < to.count; ++i) Protocol::cover(fold.outputs[i], bytes, slot_bytes);
+  }
+  if constexpr (kFault != Fault::kNoBarrierBeforePost) barrier_sync(0, block_threads());
   failed_ = state_.fold_failed != DeviceReport::kFine;
   if (failed_) {
     if (thread_id() == 0)
@@ -306,7 +311,11 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
     if constexpr (Protocol::kHasTail) {
       DeviceTail& tail = tx.tail[tx.next % kDeviceSlots];
       store_relaxed(&tail.signature, signature_);
-      store_release(&tail.number, tx.next + 1);  // pairs with gather_links
+      if constexpr (kFault == Fault::kRelaxedPost) {
+        store_relaxed(&tail.number, tx.next + 1);
+      } else {
+        store_release(&tail.number, tx.next + 1);  // pairs with gather_links
+      }
     }
     ++tx.next;
   }

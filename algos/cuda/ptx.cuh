@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <cuda_runtime.h>
 
+#include "algos/cuda/fault.cuh"
+
 #ifdef __CUDACC__
 #define TR_DEVICE __device__ __forceinline__
 // Compiled once and called: for what all kernels share and is large.
@@ -289,7 +291,7 @@ TR_DEVICE bool ll_load(const LlLine* line, std::uint32_t flag, std::uint64_t* da
   flag1 = static_cast<std::uint32_t>(half1 >> 32);
 #endif
   *data = std::uint64_t{high} << 32 | low;
-  return flag0 == flag && flag1 == flag;
+  return flag0 == flag && (flag1 == flag || kFault == Fault::kOneFlagOfTwo);
 }
 
 // --- Warps

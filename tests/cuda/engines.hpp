@@ -1,0 +1,116 @@
+// Device engines without communicators: ranks as threads that meet in memory, calls with plans of
+// the test's own, and the links' tables at hand.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "algos/registry.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "engine/device_engine.hpp"
+#include "transports/device_links.hpp"
+
+namespace treering::test {
+
+class Meeting {
+ public:
+  explicit Meeting(int size) : size_(size), blobs_(static_cast<std::size_t>(size)) {}
+  std::vector<std::string> gather(int rank, const std::string& blob) {
+    std::unique_lock lock(mutex_);
+    const int round = round_;
+    blobs_[static_cast<std::size_t>(rank)] = blob;
+    if (++came_ == size_) {
+      result_ = blobs_;
+      came_ = 0;
+      ++round_;
+      changed_.notify_all();
+    } else {
+      changed_.wait(lock, [&] { return round_ != round; });
+    }
+    return result_;
+  }
+  int size() const { return size_; }
+
+ private:
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int came_ = 0, round_ = 0;
+  std::vector<std::string> blobs_, result_;
+};
+
+class ThreadRendezvous final : public Rendezvous {
+ public:
+  ThreadRendezvous(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return meeting_.size(); }
+  Result<std::vector<std::string>> all_gather(const std::string& blob) override {
+    return meeting_.gather(rank_, blob);
+  }
+
+ private:
+  Meeting& meeting_;
+  int rank_;
+};
+
+// The engines of `size` ranks on device 0; what was wrong is error().
+class Engines {
+ public:
+  Engines(int size, const DeviceLinkOptions& options, std::int64_t timeout_ms = 20'000)
+      : channels_(options.channels), engines_(static_cast<std::size_t>(size)) {
+    Meeting meeting(size);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < size; ++r) {
+      threads.emplace_back([&, r] {
+        ThreadRendezvous rendezvous(meeting, r);
+        Result<std::unique_ptr<DeviceLinks>> links = connect_device(rendezvous, options);
+        if (!links.ok() || links.value() == nullptr) return fail(links.status().message());
+        auto made = make_device_engine(std::move(links).value(), timeout_ms);
+        if (!made.ok()) return fail(made.status().message());
+        engines_[static_cast<std::size_t>(r)] = std::move(made).value();
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+  const std::string& error() const { return error_; }
+  int size() const { return static_cast<int>(engines_.size()); }
+  DeviceEngine& operator[](int rank) { return *engines_[static_cast<std::size_t>(rank)]; }
+
+  // Starts a ring all-reduce (sum) of this rank, in slices of slice_elems.
+  Status start_sum(int rank, const std::int32_t* in, std::int32_t* out, std::uint64_t count,
+                   DeviceProtocol protocol, std::uint64_t slice_elems) {
+    const algos::Algorithm* ring = algos::find_algorithm(Collective::kAllReduce, "ring");
+    DevicePlan plan;
+    plan.algorithm = "ring";
+    plan.protocol = protocol;
+    plan.chunks = ring->chunks(size());
+    plan.channels = channels_;
+    plan.slice_elems = slice_elems;
+    Call call;
+    call.collective = Collective::kAllReduce;
+    call.type = Type::kInt32;
+    call.op = RedOp::kSum;
+    call.count = count;
+    call.in = reinterpret_cast<const std::byte*>(in);
+    call.out = reinterpret_cast<std::byte*>(out);
+    call.in_part = call.out_part = Partition::cut(count, plan.chunks, 16);
+    return (*this)[rank].launch(call, plan, 7, nullptr);
+  }
+
+ private:
+  void fail(const std::string& why) {
+    std::lock_guard lock(mutex_);
+    error_ += why.empty() ? "no device" : why;
+  }
+
+  int channels_;
+  std::vector<std::unique_ptr<DeviceEngine>> engines_;
+  std::mutex mutex_;
+  std::string error_;
+};
+
+}  // namespace treering::test

@@ -1,0 +1,83 @@
+// A rank's process is killed at any moment: every other rank, whose kernels wait for it, returns an
+// error that names it, soon. The parent never touches CUDA, which a forked child could not use.
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "cuda/support.hpp"
+#include "support/ranks.hpp"
+
+namespace treering::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void die_after_us(long us) {
+  ::signal(SIGALRM, [](int) { ::kill(::getpid(), SIGKILL); });
+  itimerval t{};
+  t.it_value.tv_usec = us + 1;
+  ::setitimer(ITIMER_REAL, &t, nullptr);
+}
+
+// Collectives of both protocols until one fails; what was wrong with the failure.
+std::string run_until_failure(tr_comm_t comm, int rank, int victim) {
+  constexpr std::uint64_t kMost = 30000;
+  const DeviceArray<float> a(kMost, 1), b(kMost, 0);
+  const UserStream stream;
+  for (int i = 0;; ++i) {
+    const std::uint64_t count = i % 2 ? kMost : 60;
+    const Clock::time_point start = Clock::now();
+    tr_result_t r = TR_SUCCESS;
+    switch (i % 3) {
+      case 0:
+        r = tr_all_reduce(a.get(), b.get(), count, TR_FLOAT32, TR_SUM, comm, nullptr);
+        break;
+      case 1:
+        r = tr_broadcast(a.get(), b.get(), count, TR_FLOAT32, i % 2, comm, nullptr);
+        break;
+      default:
+        r = tr_all_reduce(a.get(), b.get(), count, TR_FLOAT32, TR_MAX, comm, nullptr);
+        break;
+    }
+    if (r == TR_SUCCESS) continue;
+    const std::string text = tr_get_last_error();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (rank == victim) return {};
+    if (seconds > 4) return "took " + std::to_string(seconds) + " s to fail: " + text;
+    if (r != TR_REMOTE_ERROR) return "failed otherwise: " + text;
+    if (text.find("rank " + std::to_string(victim)) == std::string::npos)
+      return "does not name the dead rank: " + text;
+    // A call on a stream fails at once, too.
+    if (tr_all_reduce(a.get(), b.get(), 60, TR_FLOAT32, TR_SUM, comm, stream.get()) != r)
+      return "the next call did not fail";
+    return {};
+  }
+}
+
+TEST(Kill, EverySurvivorNamesTheDeadRank) {
+  const unsigned seed = std::getenv("TR_TEST_SEED") != nullptr
+                            ? static_cast<unsigned>(std::atoi(std::getenv("TR_TEST_SEED")))
+                            : std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  const Env quiet("TR_LOG", "off");
+  for (int round = 0; round < 6; ++round) {
+    const int n = 2 + static_cast<int>(random() % 3);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(n));
+    const long moment_us = static_cast<long>(random() % 60'000);
+    EXPECT_EQ(run_ranks(
+                  Mode::kProcesses, n,
+                  [&](tr_comm_t comm, int rank, int) -> std::string {
+                    if (rank == victim) die_after_us(moment_us);
+                    return run_until_failure(comm, rank, victim);
+                  },
+                  30),
+              "rank " + std::to_string(victim) + ": died of signal 9\n")
+        << "round " << round << ", n " << n << ", killed after " << moment_us << " us";
+  }
+}
+
+}  // namespace
+}  // namespace treering::test

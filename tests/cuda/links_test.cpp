@@ -1,0 +1,205 @@
+// The links under calls of the test's own: shuffled schedules, and message numbers at the ends of
+// LL's flag. Built with a fault in the kernels (meson.build), the test of that fault must see wrong
+// numbers.
+#include <chrono>
+#include <cstdio>
+
+#include "algos/cuda/fault.cuh"
+#include "algos/cuda/ptx.cuh"
+#include "cuda/engines.hpp"
+#include "cuda/support.hpp"
+#include "cudasim/control.hpp"
+
+namespace treering::test {
+namespace {
+
+using cuda::Fault;
+using cuda::kFault;
+using cuda::LlLine;
+
+constexpr std::uint32_t kLlSlot = 1024;  // 64 lines: 512 bytes of data
+
+DeviceLinkOptions small_links(int channels) {
+  DeviceLinkOptions options;
+  options.channels = channels;
+  options.slot_bytes[static_cast<int>(DeviceProtocol::kSimple)] = 1024;
+  options.slot_bytes[static_cast<int>(DeviceProtocol::kLL)] = kLlSlot;
+  return options;
+}
+
+// What rank r gives in call `i` as element k: different in all, so that no old number is right.
+std::int32_t value(int r, int i, std::uint64_t k) {
+  return static_cast<std::int32_t>(k * 2654435761u + static_cast<std::uint32_t>(i) * 40503u +
+                                   static_cast<std::uint32_t>(r) * 97u + 1);
+}
+std::int32_t sum_of(int ranks, int i, std::uint64_t k) {
+  std::uint32_t sum = 0;
+  for (int r = 0; r < ranks; ++r) sum += static_cast<std::uint32_t>(value(r, i, k));
+  return static_cast<std::int32_t>(sum);
+}
+
+// One all-reduce by all ranks, rank `late` some time after the others (-1: none). How many elements
+// are wrong on any rank, and nobody says so: a call that failed has none.
+class Sums {
+ public:
+  Sums(Engines& engines, std::uint64_t most) : engines_(engines) {
+    for (int r = 0; r < engines.size(); ++r) {
+      in_.push_back(std::make_unique<DeviceArray<std::int32_t>>(most, 0));
+      out_.push_back(std::make_unique<DeviceArray<std::int32_t>>(most, 0));
+    }
+  }
+  std::size_t run(std::uint64_t count, DeviceProtocol protocol, std::uint64_t slice_elems,
+                  int late = -1) {
+    const int call = calls_++;
+    const int n = engines_.size();
+    for (int r = 0; r < n; ++r) {
+      for (std::uint64_t k = 0; k < count; ++k) in(r)[k] = value(r, call, k);
+    }
+    const auto start = [&](int r) {
+      const Status s = engines_.start_sum(r, in(r), out(r), count, protocol, slice_elems);
+      EXPECT_TRUE(s.ok() || kFault != Fault::kNone) << s.message();
+    };
+    for (int r = 0; r < n; ++r) {
+      if (r != late) start(r);
+    }
+    if (late >= 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      start(late);
+    }
+    std::size_t wrong = 0;
+    for (int r = 0; r < n; ++r) {
+      const Status s = engines_[r].drain();
+      EXPECT_TRUE(s.ok() || kFault != Fault::kNone) << s.message();
+      if (!s.ok()) return 0;
+    }
+    for (int r = 0; r < n; ++r) {
+      for (std::uint64_t k = 0; k < count; ++k) wrong += out(r)[k] != sum_of(n, call, k) ? 1 : 0;
+    }
+    return wrong;
+  }
+
+ private:
+  std::int32_t* in(int r) const { return in_[static_cast<std::size_t>(r)]->get(); }
+  std::int32_t* out(int r) const { return out_[static_cast<std::size_t>(r)]->get(); }
+
+  Engines& engines_;
+  std::vector<std::unique_ptr<DeviceArray<std::int32_t>>> in_, out_;
+  int calls_ = 0;
+};
+
+// --- Shuffled schedules
+
+// Wrong elements under a seed; slots are used many times over.
+std::size_t wrong_under(std::uint64_t seed, DeviceProtocol protocol) {
+  Engines engines(3, small_links(2), 5'000);
+  EXPECT_EQ(engines.error(), "");
+  Sums sums(engines, 3000);
+  cudasim::set_seed(seed);
+  std::size_t wrong = 0;
+  for (const std::uint64_t count : {3000, 5, 700, 3000, 1}) wrong += sums.run(count, protocol, 64);
+  cudasim::set_seed(0);
+  return wrong;
+}
+
+constexpr std::uint64_t kSeeds[] = {11, 12};
+
+TEST(Fuzz, RingsAreRightUnderBothSeedsAndAFaultIsNot) {
+  for (const std::uint64_t seed : kSeeds) {
+    for (const DeviceProtocol protocol : {DeviceProtocol::kSimple, DeviceProtocol::kLL}) {
+      const bool broken =
+          (kFault == Fault::kNoBarrierBeforePost && protocol == DeviceProtocol::kSimple) ||
+          (kFault == Fault::kOneFlagOfTwo && protocol == DeviceProtocol::kLL);
+      if (kFault != Fault::kNone && !broken) continue;  // the other protocol may break, too
+      const std::size_t wrong = wrong_under(seed, protocol);
+      std::printf("seed %llu, %s: %zu wrong\n", static_cast<unsigned long long>(seed),
+                  device_protocol_name(protocol), wrong);
+      EXPECT_EQ(wrong > 0, broken);
+    }
+  }
+}
+
+// --- Message numbers at the ends of LL's flag
+
+template <class F>
+void for_each_ll_end(Engines& engines, F f) {
+  for (int r = 0; r < engines.size(); ++r) {
+    const DeviceLinkTable& table = engines[r].links().table();
+    for (int cls = 0; cls < kNumDeviceLinkClasses; ++cls) {
+      for (int peer = 0; peer < table.size; ++peer) {
+        f(table.ends[table.index(DeviceProtocol::kLL, 0, DeviceLinkClass(cls), peer)]);
+      }
+    }
+  }
+}
+
+// As if `number` messages had been sent over each link, all read. (A head has one reader and one
+// writer: two ends name it.)
+void set_number(Engines& engines, std::uint64_t number) {
+  for_each_ll_end(engines, [&](DeviceLinkEnds& end) {
+    end.tx.next = end.tx.released = end.rx.next = number;
+    *const_cast<std::uint64_t*>(end.tx.head) = number;
+  });
+}
+
+// All lines of the links' slots as messages wrote them 2^32 before number.. number + 3.
+void write_lines_of_long_ago(Engines& engines, std::uint64_t number) {
+  for_each_ll_end(engines, [&](DeviceLinkEnds& end) {
+    for (std::uint64_t m = number; m < number + kDeviceSlots; ++m) {
+      auto* line = reinterpret_cast<LlLine*>(const_cast<std::byte*>(end.rx.slots) +
+                                             m % kDeviceSlots * kLlSlot);
+      const auto flag = static_cast<std::uint32_t>(m + 1);
+      for (std::uint32_t i = 0; i < kLlSlot / sizeof(LlLine); ++i) {
+        line[i] = {0xBADu, flag, 0xBADu, flag};
+      }
+    }
+  });
+}
+
+constexpr std::uint64_t kShort = 4;       // elements: a line per message
+constexpr std::uint64_t kLong = 2 * 128;  // two chunks of whole slots
+constexpr std::uint64_t kSlice = 128;
+
+// A ring of two sends two messages an all-reduce. Four short ones pass the numbers at which slots
+// are filled; the long ones after them, with a late writer, would believe what is older.
+std::size_t wrong_after_wrap(std::uint64_t first) {
+  std::size_t wrong = 0;
+  for (const int late : {0, 1}) {
+    Engines engines(2, small_links(1));
+    EXPECT_EQ(engines.error(), "");
+    Sums sums(engines, kLong);
+    set_number(engines, first);
+    write_lines_of_long_ago(engines, first + 8);
+    for (int i = 0; i < 4; ++i) wrong += sums.run(kShort, DeviceProtocol::kLL, kSlice);
+    for (int i = 0; i < 2; ++i) wrong += sums.run(kLong, DeviceProtocol::kLL, kSlice, late);
+    wrong += sums.run(kLong, DeviceProtocol::kSimple, kSlice);
+  }
+  return wrong;
+}
+
+constexpr std::uint64_t kHalf = std::uint64_t{1} << 31;
+
+TEST(Wrap, LinesOf2To32MessagesAgoAreNotBelieved) {
+  for (const std::uint64_t turn : {kHalf, 2 * kHalf, 3 * kHalf, std::uint64_t{1} << 40}) {
+    EXPECT_EQ(wrong_after_wrap(turn - 2) > 0, kFault == Fault::kNoCover) << turn;
+  }
+}
+
+// The flag of message 2^32 - 1 is 0, as memory is that was never written.
+TEST(Wrap, MemoryThatWasNeverWrittenIsNotBelieved) {
+  std::size_t wrong = 0;
+  for (const int late : {0, 1}) {
+    Engines engines(2, small_links(1));
+    ASSERT_EQ(engines.error(), "");
+    Sums sums(engines, kLong);
+    for (int i = 0; i < 4; ++i) wrong += sums.run(kShort, DeviceProtocol::kLL, kSlice);
+    set_number(engines, 2 * kHalf - 4);
+    wrong += sums.run(kShort, DeviceProtocol::kLL, kSlice);  // -4, -3
+    wrong += sums.run(kLong, DeviceProtocol::kLL, kSlice, late);
+    for (int i = 0; i < 5; ++i)
+      wrong += sums.run(i % 2 ? kLong : kShort, DeviceProtocol::kLL, kSlice);
+  }
+  EXPECT_EQ(wrong > 0, kFault == Fault::kNoCover);
+}
+
+}  // namespace
+}  // namespace treering::test
