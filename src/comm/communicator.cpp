@@ -384,6 +384,7 @@ Status Communicator::set_timeout_ms(std::int64_t timeout_ms) {
     return invalid_argument("the timeout must be positive, got " + std::to_string(timeout_ms) +
                             " ms");
   config_.timeout_ms = timeout_ms;
+  if (device_ != nullptr) device_->set_timeout_ms(timeout_ms);
   return {};
 }
 

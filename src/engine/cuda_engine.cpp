@@ -137,6 +137,7 @@ class CudaEngine final : public DeviceEngine {
                 void* stream) override;
   Result<bool> is_idle() override;
   Status drain() override;
+  void set_timeout_ms(std::int64_t timeout_ms) override { timeout_ms_ = timeout_ms; }
   Status check() const override;
   void abort() override {
     std::atomic_ref(shared_->abort).store(1, std::memory_order_relaxed);  // kernels poll it

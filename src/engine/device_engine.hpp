@@ -49,6 +49,8 @@ class DeviceEngine {
   virtual Status drain() = 0;
   // What a kernel wrote down when it gave up; ok if none did.
   virtual Status check() const = 0;
+  // Of every wait of the kernels launched from now on.
+  virtual void set_timeout_ms(std::int64_t timeout_ms) = 0;
   // Kernels that wait give up soon. Any thread.
   virtual void abort() = 0;
 };
