@@ -183,9 +183,32 @@ for name, args, words in [
         ('a root out of range', ['broadcast', '-n', '2', '--root', '2'], '--root'),
         ('an unknown peer', ['all_reduce', '--against', 'nccl'], 'gloo'),
         ('an unknown option', ['all_reduce', '--fast'], '--fast'),
+        ('no ranks', ['all_reduce', '-n', '0'], '--ranks'),
+        ('fewer than no ranks', ['all_reduce', '-n', '-1'], '--ranks'),
+        ('no iterations', ['all_reduce', '--iters', '0'], '--iters'),
+        ('a JSON file that cannot be written', ['all_reduce', '-n', '2', '--json', '/nonexistent/x.json'],
+         '/nonexistent/x.json: No such file'),
+        ('a JSON file that is a folder', ['all_reduce', '-n', '2', '--json', tmp], 'Is a directory'),
+        ('sizes without room for an element', ['all_to_all', '-n', '3', '-b', '7', '-e', '7'], 'takes 12 bytes'),
+        ('sizes without room for half an element', ['all_reduce', '-n', '2', '-b', '3', '-e', '3'], 'takes 4 bytes'),
         ('an unknown algorithm', ['all_reduce', '-n', '2', '-e', '8', '--algo', 'teleport'], 'ring')]:
     result = perf(*args)
-    tap.check(f'{name}: status 2, explained', result.returncode == 2 and words in result.stderr, shown(result))
+    said = result.stderr.count('invalid argument')
+    tap.check(f'{name}: status 2, explained, before anything is measured', result.returncode == 2 and
+              words in result.stderr and said <= 1 and (result.stdout == '' or '--algo' in args), shown(result))
+
+# ---- sizes ------------------------------------------------------------------------------------------
+for args, expected, words in [
+        (['all_reduce', '-n', '2', '-b', '7', '-e', '7'], [4], 'rounded down to whole elements'),
+        (['all_reduce', '-n', '2', '-b', '8', '-e', '16'], [8, 16], None),
+        (['all_to_all', '-n', '3', '-b', '8', '-e', '40'], [12, 24], 'no room for one is left out'),
+        (['all_gather', '-n', '3', '-b', '8', '-e', '16', '--type', 'int8,float32'], [6, 15, 12],
+         'no room for one is left out')]:
+    result, report = perf_json(*args, *SHORT)
+    sizes = [row['bytes'] for row in report['results']] if report else []
+    heads = [line for line in result.stdout.splitlines() if line.startswith('# size')]
+    tap.check(f'{" ".join(args)}: sizes {expected}',
+              sizes == expected and (any(words in line for line in heads) if words else not heads), shown(result))
 
 result = perf('all_reduce', '-n', '2', '-e', '8', '--against', 'broken=/bin/false')
 tap.check('a peer that cannot start: status 4, named',
