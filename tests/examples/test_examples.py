@@ -122,7 +122,7 @@ tap.check('bandwidth refuses a size that is none', not run.ok and 'number of MiB
 for n in (1, 2, 3, 4):
     run = Run(n, '04_custom_algorithm')
     tap.check(f'the algorithm of lesson 4 gathers over {n} ranks',
-              run.ok and f'gathered {n} real chunks\n' in run.out, run.why())
+              run.ok and f'gathered {n} real chunk{"s" if n > 1 else ""}\n' in run.out, run.why())
 tap.check('it is recorded and proven', 'proven for 1 to 17 ranks\n' in run.out
           and run.out.count('  lane 0') == 4 and run.out.count('  lane 1') == 2, run.why())
 tap.check('the missing chunk is caught', find(r'^one hop short: +(.*out\[\d\] = .*)', run.out) is not None,
