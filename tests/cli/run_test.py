@@ -335,13 +335,26 @@ def other_commands():
               done.returncode == 1 and 'TR_SPIN is "lots"' in done.stderr, done.stdout, done.stderr)
     done = treering('version')
     TAP.check('version', done.returncode == 0 and done.stdout.startswith('treering '), done.stdout)
-    for arguments in ([], ['sail']):
+    flag = treering('--version')
+    TAP.check('--version says the same', (flag.returncode, flag.stdout) == (0, done.stdout), flag.stdout, flag.stderr)
+    commands = ['run', 'explain', 'env', 'version']
+    for arguments, words in (([], ['which command?']), (['sail'], ["no command 'sail'"]), ([''], []),
+                             (['perf-'], ["no command 'perf-'"])):
         done = treering(*arguments)
-        TAP.check(f'bad usage is refused with 2: treering {" ".join(arguments)}',
-                  done.returncode == 2 and done.stderr, done.stdout, done.stderr)
+        listed = [line.split()[0] for line in done.stderr.splitlines() if line.startswith('  ')]
+        TAP.check(f'bad usage is refused with 2, the commands are listed: treering {" ".join(arguments)}',
+                  done.returncode == 2 and not done.stdout and set(commands) <= set(listed)
+                  and 'perf-worker' not in listed and all(word in done.stderr for word in words),
+                  done.stdout, done.stderr)
+    done = treering('--bad')
+    TAP.check('an unknown option is refused with 2', done.returncode == 2 and '--bad' in done.stderr, done.stderr)
+    done = treering('env', TR_ALGO='send_recv:ring')
+    TAP.check('TR_ALGO offers no collective without algorithms',
+              done.returncode == 1 and 'all_reduce' in done.stderr
+              and 'send_recv' not in done.stderr.replace('"send_recv:ring"', ''), done.stderr)
 
 
-for part in (statuses, environment, output, standard_input, death, timeout, launcher, terminal,
+for part in (statuses, environment, output, standard_input, death, limits, timeout, launcher, terminal,
              other_commands):
     part()
 TAP.done()
