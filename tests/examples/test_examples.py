@@ -198,7 +198,15 @@ if os.path.exists(FASHION):
 else:
     tap.skip('Fashion-MNIST', f'{FASHION} is absent: install dataset-fashion-mnist')
 
-for args, said in ((['--data', 'cats'], 'cats'), (['--batch', '0'], '--batch'),
+for args, said in ((['--data', 'cats'], 'cats'), (['--batch', '0'], '--batch: must be larger than 0, not 0'),
+                   (['--batch', 'x'], '--batch'), (['--steps', '-1'], '--steps: must be 0 or larger, not -1'),
+                   (['--lr', 'nan'], '--lr: must be larger than 0'), (['--min-accuracy', '2'], '--min-accuracy'),
+                   (['--fast'], '--fast')):
+    run = train(1, *args)
+    tap.check(f'{" ".join(args)} is refused with status 2, in words that fit a line',
+              run.codes == [2] and said in run.errors[0] and max(map(len, run.errors[0].splitlines())) < 120, run.why())
+
+for args, said in ((['--data', 'cats'], 'cats'),
                    (['--data-dir', '/nonexistent'], '/nonexistent/digits.csv.gz: cannot be opened'),
                    (['--metrics', '/nonexistent/m'], '/nonexistent/m')):
     run = train(1, *args)
