@@ -98,6 +98,11 @@ for n in (1, 2, 3, 4):
     if n == 4:
         tap.check('all_reduce of [0 1 2 3] + rank is 6 10 14 18', '\n  rank 3: 6 10 14 18\n' in run.out)
 
+environment = dict(os.environ, TR_ALGO='all_reduce:teleport')
+done = subprocess.run([os.path.join(PROGRAMS, '02_collectives')], env=environment, text=True, capture_output=True)
+tap.check('an error is told with its kind, once',
+          done.returncode == 1 and done.stderr.count('invalid argument: ') == 1, done.stdout, done.stderr)
+
 # ---- 03 -------------------------------------------------------------------------------------------
 for n in (1, 2, 4):
     run = Run(n, '03_bandwidth', '1')
