@@ -104,7 +104,7 @@ def check_static_program(tap, tree, work):
     made = run(['c++', '-std=c++17', '-c', f'{folder}/hwy.cpp', '-o', f'{folder}/hwy.o'])
     archived = run(['ar', 'rcs', f'{folder}/libhwy.a', f'{folder}/hwy.o'])
     flags = tree.flags('--cflags', '--libs', '--static')
-    built = run(['cc', '-static', '-std=c99', os.path.join(HERE, 'sum.c'), '-o', f'{folder}/sum', f'-L{folder}', *flags])
+    built = run(['cc', '-static', '-std=c99', f'{HERE}/sum.c', '-o', f'{folder}/sum', f'-L{folder}', *flags])
     if tap.check('sum.c, no shared library at all: builds with pkg-config --static', built.returncode == 0,
                  made.stderr, archived.stderr, built.stderr):
         ran = run([tree.command, 'run', '-n', '2', '--timeout', '60', '--', f'{folder}/sum'])
