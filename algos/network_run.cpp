@@ -145,8 +145,10 @@ class NetworkRun {
 
   // Follows who waits for whom until the circle closes or somebody is at fault.
   Status deadlock(int process) const {
-    std::string text = "stands still with " + std::to_string(slices_) + " slices a chunk";
-    if (slots_ != kUnlimitedSlots) text += " and " + std::to_string(slots_) + " slots a link";
+    std::string text = "stands still with " + std::to_string(slices_) +
+                       (slices_ == 1 ? " slice a chunk" : " slices a chunk");
+    if (slots_ != kUnlimitedSlots)
+      text += " and " + std::to_string(slots_) + (slots_ == 1 ? " slot a link" : " slots a link");
     text += ": ";
     std::vector<int> seen;
     for (;;) {

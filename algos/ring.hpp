@@ -10,7 +10,8 @@
 
 namespace treering::algos::ring {
 
-// n-1 steps. Chunk c starts at rank c+1 and comes home to rank c, one rank richer at each hop.
+// n-1 steps. Rank r sends chunk r-1 first: chunk c starts one rank to the right of rank c, goes all
+// the way around, one rank richer at each hop, and comes home to rank c complete.
 template <class P>
 TR_HD void reduce_scatter(P& p) {
   const int n = p.size(), r = p.rank();

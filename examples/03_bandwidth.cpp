@@ -3,14 +3,12 @@
 // - Warm up: the first calls map memory and choose an algorithm.
 // - A barrier before each timed call, or a late rank's delay counts as transfer time.
 // - Take the median of several calls, and the slowest rank's time: a collective is done when all
-// are.
+//   ranks are.
 // - algbw = S / t says how fast the program sees its S bytes done. It cannot be compared between
-// numbers of
-//   ranks. busbw = algbw * factor can: it is the bytes that must cross each rank's link per second.
-//   Factors: all_reduce 2 (n-1)/n; reduce_scatter and all_gather (n-1)/n.
+//   numbers of ranks. busbw = algbw * factor can: it is the bytes that must cross each rank's link
+//   per second. Factors: all_reduce 2 (n-1)/n; reduce_scatter and all_gather (n-1)/n.
 // - S is the size of the *whole* vector: for reduce_scatter n times the output, for all_gather n
-// times
-//   the input. Taking the output for S in reduce_scatter makes it look n times slower than it is.
+//   times the input. Taking the output for S makes reduce_scatter look n times slower than it is.
 //   The slip is in print: 4 GPUs, 400 MiB out in 3.92 ms, "about 70 GB/s", when all_reduce on the
 //   same machine has 278. Put right it is 299 GiB/s. The last table shows both on this machine.
 //

@@ -3,11 +3,10 @@
 // A two-way ring all-gather: half of the chunks travel to the right, the other half to the left at
 // the same time. It takes about n/2 steps where the plain ring takes n-1. The template below speaks
 // in verbs (algos/prims.hpp); what a verb does is up to the Prims it is given:
-// - TracePrims records it, and the checker proves the record: every rank ends with the right
-// chunks, no
-//   deadlock whatever the timing, no unordered access to a buffer, for 1 to 17 ranks.
-// - Live (04_custom_algorithm_live.hpp) carries it out at once with tr::Communicator's send and
-// recv.
+// - TracePrims records it, and the checker proves the record, for 1 to 17 ranks: every rank ends
+//   with the right chunks, no deadlock whatever the timing, no unordered access to a buffer.
+// - Live (04_custom_algorithm_live.hpp) carries it out at once, with send and recv of the public
+//   API.
 //
 //   treering run -n 4 -- 04_custom_algorithm
 #include <cstdio>
@@ -28,9 +27,9 @@ using example::must;
 namespace algos = treering::algos;
 using algos::mod;
 
-// ---- The algorithm
-// ------------------------------------------------------------------------------------ The own
-// chunk goes ahead; what comes from behind is kept and handed on, `hops` chunks in all.
+// ---- The algorithm -----------------------------------------------------------------------------
+
+// The own chunk goes ahead; what comes from behind is kept and handed on, `hops` chunks in all.
 template <class P>
 void travel(P& p, int direction, int hops) {
   if (hops == 0) return;
@@ -42,8 +41,7 @@ void travel(P& p, int direction, int hops) {
   p.recv(behind, mod(r - direction * hops, n));
 }
 
-// The n-1 chunks of the others: n/2 come from the left, the rest from the right, in a lane of its
-// own.
+// The n-1 chunks of the others: n/2 come from the left, the rest from the right in another lane.
 template <class P>
 void two_way_all_gather(P& p) {
   const int n = p.size();
@@ -54,8 +52,7 @@ void two_way_all_gather(P& p) {
   if (p.lane(1)) travel(p, -1, (n - 1) / 2);
 }
 
-// Two mistakes that are easily made. The first: one hop too few, so that the farthest chunk is
-// missing.
+// Two mistakes that are easily made. The first: one hop too few; the farthest chunk is missing.
 template <class P>
 void one_hop_short(P& p) {
   p.copy(p.rank());
@@ -72,8 +69,8 @@ void all_wait_first(P& p) {
   }
 }
 
-// ---- Recorded and proven
-// ------------------------------------------------------------------------------
+// ---- Recorded and proven -----------------------------------------------------------------------
+
 using Recorder = void (*)(algos::TracePrims&);
 
 algos::Program record(Recorder algorithm, int size) {
@@ -119,7 +116,10 @@ int main() {
   const std::vector<float>& all = live.finish();
   for (int q = 0; q < comm.size(); ++q) check(all[q] == 100.0f + q, "chunk q is rank q's");
   must(comm.barrier());
-  if (comm.rank() == 0) std::printf("and the same lines gathered %d real chunks\n", comm.size());
+  if (comm.rank() == 0) {
+    std::printf("and the same lines gathered %d real chunk%s\n", comm.size(),
+                comm.size() == 1 ? "" : "s");
+  }
   must(stream.destroy());
   must(comm.destroy());
 }

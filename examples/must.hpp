@@ -13,8 +13,7 @@ namespace example {
 using Where = std::source_location;
 
 [[noreturn]] inline void stop(const tr::Error& error, const Where& where) {
-  std::fprintf(stderr, "%s:%u: %s: %s\n", where.file_name(), where.line(),
-               tr_result_string(error.code), error.message.c_str());
+  std::fprintf(stderr, "%s:%u: %s\n", where.file_name(), where.line(), error.message.c_str());
   std::exit(1);
 }
 

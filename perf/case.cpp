@@ -113,7 +113,7 @@ std::uint64_t total_bytes(const Case& what, int ranks) {
 std::uint64_t count_for_bytes(Op op, tr_type_t type, int ranks, std::uint64_t bytes) {
   if (op == Op::kBarrier) return 0;
   const std::uint64_t parts = has_part_per_rank(op) ? static_cast<std::uint64_t>(ranks) : 1;
-  return std::max<std::uint64_t>(1, bytes / (parts * type_bytes(type)));
+  return bytes / (parts * type_bytes(type));
 }
 
 double alg_bandwidth(const Case& what, int ranks, double time_us) {

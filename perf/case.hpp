@@ -67,7 +67,7 @@ std::uint64_t recv_elems(const Case& what, int ranks);
 // nccl-tests' "size": the bytes of the whole vector, so ranks * count for all_gather,
 // reduce_scatter, gather, scatter and all_to_all. 0 for barrier.
 std::uint64_t total_bytes(const Case& what, int ranks);
-// The count whose total is nearest to total_bytes from below, but at least one element.
+// The largest count whose total is no more than `bytes`; 0 where they have no room for an element.
 std::uint64_t count_for_bytes(Op op, tr_type_t type, int ranks, std::uint64_t bytes);
 
 // GB/s (10^9): the total over the time, and what each rank's link has to carry of it whatever the

@@ -9,6 +9,10 @@ fail() {
 # The heading of a stage, with the time since the start of the script: "== 1:05 Build".
 stage() { printf '\n== %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
+# Options of a quick build. Files are compiled eight at a time: half of a compilation is the standard
+# library's headers, again and again.
+unity='-Dunity=on -Dunity_size=8'
+
 # configure DIR OPTIONS...: a build directory, new or as it was left by an earlier or interrupted run.
 # Prints Meson's summary; the whole log is in DIR.log.
 configure() {
@@ -25,9 +29,14 @@ configure() {
   sed -n '/^treering [0-9]/,$p' "$log" | grep -v '^$' || true
 }
 
-# Where the output is not a terminal: of ninja's "[12/80] Compiling" lines each 20th, and all others.
+# quieter [N]: where the output is not a terminal, of ninja's "[12/80] Compiling" lines each Nth (20th), and
+# all others.
 quieter() {
-  if [ -t 1 ]; then cat; else awk '/^\[[0-9]+\/[0-9]+\] / { if (n++ % 20) next } { print; fflush() }'; fi
+  if [ -t 1 ]; then
+    cat
+  else
+    awk -v "every=${1:-20}" '/^\[[0-9]+\/[0-9]+\] / { if (n++ % every) next } { print; fflush() }'
+  fi
 }
 
 # Under sudo in a user's checkout, only apt-get needs root: the rest is done as that user, so that no

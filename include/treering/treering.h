@@ -2,8 +2,8 @@
  *
  * This is the whole C API. It has NCCL's shape and vocabulary on purpose; where it differs, the
  * comment says so. Every function returns a tr_result_t; on any error the text that explains it is
- * tr_get_last_error() on the calling thread. No function throws, exits or prints unless TR_LOG
- * asks.
+ * tr_get_last_error() on the calling thread. No function throws or exits. Warnings go to stderr;
+ * TR_LOG=off silences them, TR_LOG=info and TR_LOG=debug ask for more.
  *
  * Words: a *rank* is one participant of a communicator (a process or a thread), 0..size-1. A count
  * is in elements of the given type, 64 bits, and zero is legal. `sendbuf` is only read, `recvbuf`

@@ -328,7 +328,8 @@ class Communicator {
   }
 
   static Error refuse(const char* call, const std::string& what) {
-    return {TR_INVALID_ARGUMENT, std::string(call) + ": " + what};
+    return {TR_INVALID_ARGUMENT,
+            std::string(tr_result_string(TR_INVALID_ARGUMENT)) + ": " + call + ": " + what};
   }
   static std::optional<Error> expect(const char* call, const char* buffer, std::uint64_t has,
                                      std::uint64_t needs) {

@@ -22,10 +22,21 @@ struct Process {
   pid_t parent;
   pid_t group;
   char state;
+  unsigned flags;  // of the kernel's
 };
 
-// Of all processes of the machine that could be read; the others end while we look, or are not
-// ours.
+// False: the process ends while we look, or is not ours.
+bool read_process(const std::string& pid, Process& process) {
+  std::ifstream file("/proc/" + pid + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // "123 (name, which may hold anything) S parent group session terminal its_group flags ..."
+  const std::size_t name_end = text.rfind(')');
+  return name_end != std::string::npos &&
+         std::sscanf(text.c_str() + name_end + 1, " %c %d %d %*d %*d %*d %u", &process.state,
+                     &process.parent, &process.group, &process.flags) == 4;
+}
+
+// Of all processes of the machine that could be read.
 std::vector<Process> all_processes() {
   std::vector<Process> all;
   const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
@@ -35,15 +46,7 @@ std::vector<Process> all_processes() {
     Process process{};
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), process.pid);
     if (error != std::errc() || end != name.data() + name.size()) continue;
-    std::ifstream file("/proc/" + name + "/stat");
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    // "123 (name, which may hold anything) S parent group ..."
-    const std::size_t name_end = text.rfind(')');
-    if (name_end == std::string::npos) continue;
-    if (std::sscanf(text.c_str() + name_end + 1, " %c %d %d", &process.state, &process.parent,
-                    &process.group) == 3) {
-      all.push_back(process);
-    }
+    if (read_process(name, process)) all.push_back(process);
   }
   return all;
 }
@@ -66,6 +69,15 @@ std::vector<Process> processes_below(pid_t top) {
 }
 
 }  // namespace
+
+bool is_dying(pid_t pid) {
+  constexpr unsigned kExiting = 0x4;  // PF_EXITING of the kernel's sched.h: no code of it runs
+  constexpr unsigned kSignalled =
+      0x400;  // PF_SIGNALED: a signal has ended it; it may dump core yet
+  Process process{};
+  return read_process(std::to_string(pid), process) &&
+         (process.flags & (kExiting | kSignalled)) != 0;
+}
 
 std::vector<pid_t> descendants() {
   std::vector<pid_t> pids;

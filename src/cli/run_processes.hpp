@@ -10,6 +10,9 @@
 
 namespace treering::run {
 
+// The process runs no more, but has not ended yet either: its memory and files are being freed.
+bool is_dying(pid_t pid);
+
 // Every process below this one that is not a zombie.
 std::vector<pid_t> descendants();
 

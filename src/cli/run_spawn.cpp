@@ -61,7 +61,15 @@ void set_variables(const Options& options, const Job& job, int rank) {
 
 Result<Pipe> make_pipe() {
   int fds[2];
-  if (::pipe2(fds, O_CLOEXEC) != 0) return system_error("cannot create a pipe", errno);
+  if (::pipe2(fds, O_CLOEXEC) != 0) {
+    const Status failure = system_error("cannot create a pipe", errno);
+    if (errno != EMFILE) return failure;
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return Status(failure.code(), failure.message() + ": raise the limit of open files, here " +
+                                      std::to_string(limit.rlim_cur) +
+                                      " (ulimit -n), or start fewer ranks");
+  }
   Pipe pipe;
   pipe.read.reset(fds[0]);
   pipe.write.reset(fds[1]);

@@ -22,6 +22,7 @@ namespace {
 constexpr int kAskedMs = 2000;     // from SIGTERM to SIGKILL
 constexpr int kEndingPollMs = 20;  // how often we look whether the descendants have gone
 constexpr int kLastFlushMs = 1000;
+constexpr int kDyingMs = 1000;  // how long a process may take from its last step to its end
 
 bool is_same_file(int a, int b) {
   struct stat x;
@@ -177,20 +178,32 @@ void Supervisor::reap() {
     is_asked_to_end |= info.ssi_signo == SIGTERM;
   }
   // Of ranks that failed at about the same time, one that a signal killed is the likelier cause:
-  // the others may have failed because of it.
+  // the others may have failed because of it. A rank that is dying closes its connections before it
+  // can be reaped, and who notices that may be reaped first: so the dying are waited for.
   int failed_rank = -1;
   int failed_status = 0;
-  int status = 0;
-  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-    const auto it = ranks_.find(pid);
-    if (it == ranks_.end()) continue;  // a rank's orphan
-    const int rank = it->second;
-    ranks_.erase(it);
-    if (exit_status(status) == 0) continue;
-    if (failed_rank < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(failed_status))) {
-      failed_rank = rank;
-      failed_status = status;
+  const auto reap_ended = [&] {
+    int status = 0;
+    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      const auto it = ranks_.find(pid);
+      if (it == ranks_.end()) continue;  // a rank's orphan
+      const int rank = it->second;
+      ranks_.erase(it);
+      if (exit_status(status) == 0) continue;
+      if (failed_rank < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(failed_status))) {
+        failed_rank = rank;
+        failed_status = status;
+      }
     }
+  };
+  reap_ended();
+  const Deadline dying_end = Deadline::after_ms(kDyingMs);
+  while (phase_ == Phase::kRunning && failed_rank >= 0 && !WIFSIGNALED(failed_status) &&
+         !dying_end.expired() && std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) {
+           return is_dying(rank.first);
+         })) {
+    ::usleep(1000);
+    reap_ended();
   }
   if (phase_ == Phase::kRunning && failed_rank >= 0) {
     end(exit_status(failed_status),

@@ -44,7 +44,10 @@ std::string settings_text(const Config& c, int size) {
   std::string text =
       "size " + std::to_string(size) + "; TR_LINK_BYTES " + std::to_string(c.link_bytes) +
       "; TR_CAST_BYTES " + std::to_string(c.cast_bytes) + "; TR_SLICE_BYTES " +
-      std::to_string(c.slice_bytes) + "; TR_ORDERED " + std::to_string(c.ordered) + "; TR_ALGO ";
+      std::to_string(c.slice_bytes) + "; TR_ORDERED " + std::to_string(c.ordered) + "; TR_CUDA " +
+      std::to_string(c.cuda) + "; TR_CUDA_STRICT " + std::to_string(c.cuda_strict) +
+      "; TR_CUDA_CHANNELS " + std::to_string(c.cuda_channels) + "; TR_CUDA_SLOT_BYTES " +
+      std::to_string(c.cuda_slot_bytes) + "; TR_PROTOCOL " + c.protocol + "; TR_ALGO ";
   for (const AlgoChoice& a : c.algos)
     text += std::string(collective_name(a.collective)) + ":" + a.algorithm + ",";
   return text;

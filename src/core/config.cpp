@@ -94,10 +94,14 @@ std::string number_text(const EnvVar& var, std::int64_t value) {
   return var.kind == Kind::kSeconds ? seconds_text(value) : std::to_string(value);
 }
 
+// Sends and receives are no algorithm's.
+constexpr bool has_algorithms(Collective collective) { return collective != Collective::kSendRecv; }
+
 std::string collective_names() {
   std::string names;
   for (int c = 0; c < kNumCollectives; ++c) {
-    names += (c > 0 ? ", " : "") + std::string(collective_name(static_cast<Collective>(c)));
+    if (!has_algorithms(Collective(c))) continue;
+    names += (names.empty() ? "" : ", ") + std::string(collective_name(Collective(c)));
   }
   return names;
 }
@@ -199,7 +203,7 @@ bool parse_algos(std::string_view text, std::vector<AlgoChoice>& algos) {
     if (colon == std::string_view::npos || colon + 1 == entry.size()) return false;
     int c = 0;
     while (c < kNumCollectives && entry.substr(0, colon) != collective_name(Collective(c))) ++c;
-    if (c == kNumCollectives) return false;
+    if (c == kNumCollectives || !has_algorithms(Collective(c))) return false;
     algos.push_back({static_cast<Collective>(c), std::string(entry.substr(colon + 1))});
   }
   return true;

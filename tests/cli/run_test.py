@@ -191,6 +191,30 @@ def standard_input():
     check('standard input goes to rank 0 only', job, job.out == b'[0] one\n[0] two\n' and job.status == 0)
 
 
+DYING = """
+import mmap, os, sys, time
+def flags(pid):
+    with open(f'/proc/{pid}/stat') as file:
+        return int(file.read().rpartition(')')[2].split()[6])
+path = '/tmp/' + os.environ['TR_TEST_MARK']
+if os.environ['TR_RANK'] == '0':
+    memory = mmap.mmap(-1, 256 << 20)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for at in range(0, len(memory), 4096):
+        memory[at] = 1
+    os.symlink(str(os.getpid()), path)
+    print('pid', os.getpid(), file=sys.stderr, flush=True)
+    time.sleep(600)
+while not os.path.islink(path):
+    time.sleep(0.01)
+pid = os.readlink(path)
+os.unlink(path)
+while not flags(pid) & 0x4:  # PF_EXITING
+    pass
+os._exit(1)
+"""
+
+
 def death():
     tag = sleepers()
     job = Job('-n', '3', '--', 'sh', '-c', f'exec sleep {tag}$TR_RANK')
@@ -199,6 +223,15 @@ def death():
     job.finish()
     check('kill -9 of a rank: named, 137, the others end', job,
           job.status == 137 and b'rank 1 died: killed by signal 9 (Killed)' in job.err)
+
+    # Rank 0 is killed and takes its time to free its memory; rank 1 notices before it has ended, and fails.
+    job = Job('-n', '2', '--', sys.executable, '-c', DYING, stdin=subprocess.PIPE)
+    pid = int(job.process.stderr.readline().split()[-1])
+    os.kill(pid, signal.SIGKILL)
+    job.finish()
+    check('the rank that was killed is named, not the one that failed because of it', job,
+          job.status == 137 and b'rank 0 died: killed by signal 9 (Killed)' in job.err
+          and b'rank 1 exited' not in job.err)
 
     # Grandchildren: one in the rank's group, one in a session of its own whose parent is gone.
     family = f'sleep {tag}7 & (setsid sleep {tag}8 &) ; '
@@ -230,6 +263,15 @@ def state(pid):
             return file.read().rpartition(')')[2].split()[0]
     except OSError:
         return ''
+
+
+def limits():
+    script = 'ulimit -n 20; exec "$0" run -n 64 -- true'
+    done = subprocess.run(['sh', '-c', script, TREERING], timeout=30, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          stdin=subprocess.DEVNULL, text=True)
+    TAP.check('too few open files: 125, says how to have more',
+              done.returncode == 125 and 'Too many open files' in done.stderr and 'ulimit -n' in done.stderr
+              and 'here 20' in done.stderr, done.stdout, done.stderr)
 
 
 def timeout():
@@ -335,13 +377,26 @@ def other_commands():
               done.returncode == 1 and 'TR_SPIN is "lots"' in done.stderr, done.stdout, done.stderr)
     done = treering('version')
     TAP.check('version', done.returncode == 0 and done.stdout.startswith('treering '), done.stdout)
-    for arguments in ([], ['sail']):
+    flag = treering('--version')
+    TAP.check('--version says the same', (flag.returncode, flag.stdout) == (0, done.stdout), flag.stdout, flag.stderr)
+    commands = ['run', 'explain', 'env', 'version']
+    for arguments, words in (([], ['which command?']), (['sail'], ["no command 'sail'"]), ([''], []),
+                             (['perf-'], ["no command 'perf-'"])):
         done = treering(*arguments)
-        TAP.check(f'bad usage is refused with 2: treering {" ".join(arguments)}',
-                  done.returncode == 2 and done.stderr, done.stdout, done.stderr)
+        listed = [line.split()[0] for line in done.stderr.splitlines() if line.startswith('  ')]
+        TAP.check(f'bad usage is refused with 2, the commands are listed: treering {" ".join(arguments)}',
+                  done.returncode == 2 and not done.stdout and set(commands) <= set(listed)
+                  and 'perf-worker' not in listed and all(word in done.stderr for word in words),
+                  done.stdout, done.stderr)
+    done = treering('--bad')
+    TAP.check('an unknown option is refused with 2', done.returncode == 2 and '--bad' in done.stderr, done.stderr)
+    done = treering('env', TR_ALGO='send_recv:ring')
+    TAP.check('TR_ALGO offers no collective without algorithms',
+              done.returncode == 1 and 'all_reduce' in done.stderr
+              and 'send_recv' not in done.stderr.replace('"send_recv:ring"', ''), done.stderr)
 
 
-for part in (statuses, environment, output, standard_input, death, timeout, launcher, terminal,
+for part in (statuses, environment, output, standard_input, death, limits, timeout, launcher, terminal,
              other_commands):
     part()
 TAP.done()

@@ -137,6 +137,8 @@ TEST(CppApi, WrongShapesAreRefusedAndNothingHappens) {
       ASSERT_FALSE(s.ok());
       EXPECT_EQ(s.error().code, TR_INVALID_ARGUMENT);
       EXPECT_NE(s.error().message.find(text), std::string::npos) << s.error().message;
+      // As the C API's own errors do.
+      EXPECT_EQ(s.error().message.find("invalid argument: "), 0u) << s.error().message;
     };
     refused(comm.all_reduce(four, three, tr::kSum), "all_reduce: recv has 3 elements, but 4");
     refused(comm.all_gather(four, four), "but 8 are needed");

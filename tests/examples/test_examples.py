@@ -98,6 +98,11 @@ for n in (1, 2, 3, 4):
     if n == 4:
         tap.check('all_reduce of [0 1 2 3] + rank is 6 10 14 18', '\n  rank 3: 6 10 14 18\n' in run.out)
 
+environment = dict(os.environ, TR_ALGO='all_reduce:teleport')
+done = subprocess.run([os.path.join(PROGRAMS, '02_collectives')], env=environment, text=True, capture_output=True)
+tap.check('an error is told with its kind, once',
+          done.returncode == 1 and done.stderr.count('invalid argument: ') == 1, done.stdout, done.stderr)
+
 # ---- 03 -------------------------------------------------------------------------------------------
 for n in (1, 2, 4):
     run = Run(n, '03_bandwidth', '1')
@@ -122,7 +127,7 @@ tap.check('bandwidth refuses a size that is none', not run.ok and 'number of MiB
 for n in (1, 2, 3, 4):
     run = Run(n, '04_custom_algorithm')
     tap.check(f'the algorithm of lesson 4 gathers over {n} ranks',
-              run.ok and f'gathered {n} real chunks\n' in run.out, run.why())
+              run.ok and f'gathered {n} real chunk{"s" if n > 1 else ""}\n' in run.out, run.why())
 tap.check('it is recorded and proven', 'proven for 1 to 17 ranks\n' in run.out
           and run.out.count('  lane 0') == 4 and run.out.count('  lane 1') == 2, run.why())
 tap.check('the missing chunk is caught', find(r'^one hop short: +(.*out\[\d\] = .*)', run.out) is not None,
@@ -198,7 +203,15 @@ if os.path.exists(FASHION):
 else:
     tap.skip('Fashion-MNIST', f'{FASHION} is absent: install dataset-fashion-mnist')
 
-for args, said in ((['--data', 'cats'], 'cats'), (['--batch', '0'], '--batch'),
+for args, said in ((['--data', 'cats'], 'cats'), (['--batch', '0'], '--batch: must be larger than 0, not 0'),
+                   (['--batch', 'x'], '--batch'), (['--steps', '-1'], '--steps: must be 0 or larger, not -1'),
+                   (['--lr', 'nan'], '--lr: must be larger than 0'), (['--min-accuracy', '2'], '--min-accuracy'),
+                   (['--fast'], '--fast')):
+    run = train(1, *args)
+    tap.check(f'{" ".join(args)} is refused with status 2, in words that fit a line',
+              run.codes == [2] and said in run.errors[0] and max(map(len, run.errors[0].splitlines())) < 120, run.why())
+
+for args, said in ((['--data', 'cats'], 'cats'),
                    (['--data-dir', '/nonexistent'], '/nonexistent/digits.csv.gz: cannot be opened'),
                    (['--metrics', '/nonexistent/m'], '/nonexistent/m')):
     run = train(1, *args)

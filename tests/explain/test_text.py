@@ -183,6 +183,10 @@ def check_every_algorithm(tap, explain):
     tap.check('without --algo: the algorithms of the operation', all(
         word in ours for word in ('ring', 'two_shot', 'halving_doubling', '2(n-1)/n S', 'Patarasuk'))
         and 'bruck' not in ours, ours)
+    three, four = explain.text('all_gather', '-n', 3), explain.text('all_gather', '-n', 1)
+    tap.check('without --algo: -n leaves out what does not run over so many ranks',
+              'bruck' in three and 'local' not in three and 'here 3' in three and 'local' in four
+              and 'bruck' not in four, three, four)
 
 
 def check_errors(tap, explain):
@@ -193,6 +197,19 @@ def check_errors(tap, explain):
         (('all_reduce', '--algo', 'local', '-n', '4'), ('4 ranks', 'ring')),
         (('all_reduce', '--algo', 'ring', '-n', '0'), ('-n 0', '1 to')),
         (('all_reduce', '--algo', 'ring', '-n', '100000'), ('-n 100000', '1 to')),
+        (('all_reduce', '-n', '0'), ('-n 0', '1 to')),
+        (('all_reduce', '-n', '100000'), ('-n 100000', '1 to')),
+        (('-n', '0'), ('-n 0', '1 to')),
+        (('all_reduce', '--html', 'x.html'), ('--html needs --algo', 'ring', 'two_shot')),
+        (('--html', 'x.html'), ('--html needs --algo', 'operation')),
+        (('broadcast', '--root', '9'), ('--root needs --algo', 'binomial')),
+        (('all_reduce', '--root', '0'), ('--root needs --algo',)),
+        (('all_reduce', '--rank', '1'), ('--rank needs --algo',)),
+        (('all_reduce', '--json'), ('--json needs --algo',)),
+        (('all_reduce', '--bytes', '1M'), ('--bytes needs --algo',)),
+        (('all_reduce', '--slice', '1M'), ('--slice needs --algo',)),
+        (('all_reduce', '--type', 'float16'), ('--type needs --algo',)),
+        (('all_reduce', '--algo', ''), ("no algorithm ''", 'ring')),
         (('all_reduce', '--algo', 'ring', '-n', '4', '--rank', '4'), ('--rank 4', '0 to 3')),
         (('broadcast', '--algo', 'ring', '-n', '4', '--root', '4'), ('--root 4', '0 to 3')),
         (('all_reduce', '--algo', 'ring', '--root', '1'), ('no root',)),

@@ -83,6 +83,35 @@ def check_program(tap, tree, work, source, static):
               ran.returncode == 0 and all(line in ran.stdout for line in wanted), ran.stdout, ran.stderr)
 
 
+# Debian has no static Highway: what the library needs of it, for programs that are static altogether.
+HIGHWAY = '''#include <hwy/targets.h>
+namespace hwy {
+int64_t SupportedTargets() { return HWY_STATIC_TARGET; }
+ChosenTarget& GetChosenTarget() {
+  static ChosenTarget chosen;
+  return chosen;
+}
+}
+'''
+
+
+def check_static_program(tap, tree, work):
+    """A C program without any shared library: the flags of `--static` are all that it needs, in that order."""
+    folder = os.path.join(work, 'all_static')
+    os.makedirs(folder)
+    with open(f'{folder}/hwy.cpp', 'w', encoding='utf-8') as file:
+        file.write(HIGHWAY)
+    made = run(['c++', '-std=c++17', '-c', f'{folder}/hwy.cpp', '-o', f'{folder}/hwy.o'])
+    archived = run(['ar', 'rcs', f'{folder}/libhwy.a', f'{folder}/hwy.o'])
+    flags = tree.flags('--cflags', '--libs', '--static')
+    built = run(['cc', '-static', '-std=c99', f'{HERE}/sum.c', '-o', f'{folder}/sum', f'-L{folder}', *flags])
+    if tap.check('sum.c, no shared library at all: builds with pkg-config --static', built.returncode == 0,
+                 made.stderr, archived.stderr, built.stderr):
+        ran = run([tree.command, 'run', '-n', '2', '--timeout', '60', '--', f'{folder}/sum'])
+        tap.check('sum.c, no shared library at all: two ranks agree on the sums',
+                  ran.returncode == 0 and 'C rank 1 of 2: 1 3 5' in ran.stdout, ran.stdout, ran.stderr)
+
+
 def check_readme(tap, tree, work, root):
     """The first program of the README prints, on four ranks, what the README says."""
     with open(os.path.join(root, 'README.md'), encoding='utf-8') as file:
@@ -126,9 +155,13 @@ def main(root, build):
         version = tree.flags('--modversion')
         tap.check('pkg-config knows the version', re.fullmatch(r'\d+\.\d+\.\d+', ' '.join(version)) is not None,
                   str(version))
+        cflags = tree.flags('--cflags')
+        tap.check('pkg-config asks for nothing but the folder of the headers',
+                  all(flag.startswith('-I') for flag in cflags), str(cflags))
         for source in ('sum.c', 'sum.cpp'):
             for static in (False, True):
                 check_program(tap, tree, work, source, static)
+        check_static_program(tap, tree, work)
         check_readme(tap, tree, work, root)
     tap.done()
 

@@ -48,8 +48,16 @@ TEST(Formulas, CountOfASize) {
   EXPECT_EQ(count_for_bytes(Op::kAllReduce, TR_FLOAT32, 4, 1024), 256u);
   EXPECT_EQ(count_for_bytes(Op::kAllGather, TR_FLOAT32, 4, 1024), 64u);
   EXPECT_EQ(count_for_bytes(Op::kAllToAll, TR_FLOAT64, 3, 1024), 42u);
-  EXPECT_EQ(count_for_bytes(Op::kReduceScatter, TR_FLOAT32, 4, 8),
-            1u);  // never less than one element
+  EXPECT_EQ(count_for_bytes(Op::kReduceScatter, TR_FLOAT32, 4, 15), 0u);  // no room for one
+  for (int i = 0; i < kNumOps; ++i) {
+    for (const std::uint64_t bytes : {1, 7, 12, 13, 1000}) {
+      Case what = make(static_cast<Op>(i), 0);
+      what.count = count_for_bytes(what.op, what.type, 3, bytes);
+      EXPECT_LE(total_bytes(what, 3), bytes);
+      ++what.count;
+      EXPECT_TRUE(what.op == Op::kBarrier || total_bytes(what, 3) > bytes);
+    }
+  }
   EXPECT_EQ(count_for_bytes(Op::kBarrier, TR_UINT8, 4, 1024), 0u);
 }
 
@@ -133,6 +141,15 @@ TEST(Options, BadUsageIsExplained) {
   EXPECT_NE(complaint([](Options& o) { o.redops = "plus"; }).find("sum"), std::string::npos);
   EXPECT_NE(complaint([](Options& o) { o.root = 2; }).find("--root"), std::string::npos);
   EXPECT_NE(complaint([](Options& o) { o.min_size = "1G"; }).find("-b"), std::string::npos);
+  EXPECT_NE(complaint([](Options& o) {
+              o.op = "all_gather", o.max_size = "11", o.ranks = 3;
+            }).find("takes 12 bytes"),
+            std::string::npos);
+  EXPECT_EQ(complaint([](Options& o) { o.op = "all_gather", o.max_size = "12", o.ranks = 3; }), "");
+  EXPECT_EQ(complaint([](Options& o) { o.op = "barrier"; }), "");
+  EXPECT_NE(complaint([](Options& o) { o.json_file = "/nonexistent/x"; }).find("No such file"),
+            std::string::npos);
+  EXPECT_EQ(complaint([](Options& o) { o.json_file = "/dev/null"; }), "");
   EXPECT_NE(complaint([](Options& o) { o.min_ratio = 1; }).find("--against"), std::string::npos);
   EXPECT_NE(complaint([](Options& o) { o.op = "scan", o.redops = "avg"; }).find("avg"),
             std::string::npos);

@@ -2,6 +2,7 @@
 
 Usage: test_perf.py TREERING FAKE_PEER [mpi] [gloo]   (the peers that were built)
 """
+import contextlib
 import glob
 import json
 import os
@@ -25,6 +26,8 @@ MARK = 'TREERING_TEST_MARK=' + uuid.uuid4().hex
 SHORT = ['--rounds', '2', '--batch-ms', '0.5']
 
 tap = Tap()
+# Under nohup SIGHUP is ignored, and children inherit that: these tests are about its default.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 scratch = tempfile.TemporaryDirectory()
 tmp = os.path.join(scratch.name, 'tmp')
 os.mkdir(tmp)
@@ -180,9 +183,32 @@ for name, args, words in [
         ('a root out of range', ['broadcast', '-n', '2', '--root', '2'], '--root'),
         ('an unknown peer', ['all_reduce', '--against', 'nccl'], 'gloo'),
         ('an unknown option', ['all_reduce', '--fast'], '--fast'),
+        ('no ranks', ['all_reduce', '-n', '0'], '--ranks'),
+        ('fewer than no ranks', ['all_reduce', '-n', '-1'], '--ranks'),
+        ('no iterations', ['all_reduce', '--iters', '0'], '--iters'),
+        ('a JSON file that cannot be written', ['all_reduce', '-n', '2', '--json', '/nonexistent/x.json'],
+         '/nonexistent/x.json: No such file'),
+        ('a JSON file that is a folder', ['all_reduce', '-n', '2', '--json', tmp], 'Is a directory'),
+        ('sizes without room for an element', ['all_to_all', '-n', '3', '-b', '7', '-e', '7'], 'takes 12 bytes'),
+        ('sizes without room for half an element', ['all_reduce', '-n', '2', '-b', '3', '-e', '3'], 'takes 4 bytes'),
         ('an unknown algorithm', ['all_reduce', '-n', '2', '-e', '8', '--algo', 'teleport'], 'ring')]:
     result = perf(*args)
-    tap.check(f'{name}: status 2, explained', result.returncode == 2 and words in result.stderr, shown(result))
+    said = result.stderr.count('invalid argument')
+    tap.check(f'{name}: status 2, explained, before anything is measured', result.returncode == 2 and
+              words in result.stderr and said <= 1 and (result.stdout == '' or '--algo' in args), shown(result))
+
+# ---- sizes ------------------------------------------------------------------------------------------
+for args, expected, words in [
+        (['all_reduce', '-n', '2', '-b', '7', '-e', '7'], [4], 'rounded down to whole elements'),
+        (['all_reduce', '-n', '2', '-b', '8', '-e', '16'], [8, 16], None),
+        (['all_to_all', '-n', '3', '-b', '8', '-e', '40'], [12, 24], 'no room for one is left out'),
+        (['all_gather', '-n', '3', '-b', '8', '-e', '16', '--type', 'int8,float32'], [6, 15, 12],
+         'no room for one is left out')]:
+    result, report = perf_json(*args, *SHORT)
+    sizes = [row['bytes'] for row in report['results']] if report else []
+    heads = [line for line in result.stdout.splitlines() if line.startswith('# size')]
+    tap.check(f'{" ".join(args)}: sizes {expected}',
+              sizes == expected and (any(words in line for line in heads) if words else not heads), shown(result))
 
 result = perf('all_reduce', '-n', '2', '-e', '8', '--against', 'broken=/bin/false')
 tap.check('a peer that cannot start: status 4, named',
@@ -196,10 +222,11 @@ tap.check('--list-peers', set(result.stdout.split()) == set(PEERS), shown(result
 
 
 # ---- killed and interrupted in the middle ----------------------------------------------------------
-def start_endless(against):
-    process = subprocess.Popen([TREERING, 'perf', 'all_reduce', '-n', '2', '-e', '8', '--rounds', '1000000',
-                                '--batch-ms', '20', '--against', against],
-                               env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def start_endless(against, prefix=()):
+    process = subprocess.Popen([*prefix, TREERING, 'perf', 'all_reduce', '-n', '2', '-e', '8', '--rounds', '1000000',
+                                '--batch-ms', '20', *(['--against', against] if against else [])],
+                               env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               start_new_session=True)
     # The head of the table comes when all workers are there.
     while process.stdout.readline().split()[:2] != ['#', '(B)']:
         if process.poll() is not None:
@@ -240,7 +267,7 @@ for team, against, program in victims:
     tap.check(f'kill -9 of a worker of {team}: nothing is left', gone() and left_files() == [],
               [str([command_of(pid) for pid in marked()]), str(left_files())])
 
-for number, status in [(signal.SIGINT, 130), (signal.SIGTERM, 143)]:
+for number, status in [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]:
     process = start_endless(','.join([fake] + real))
     process.send_signal(number)
     ended = end_of(process)
@@ -248,10 +275,60 @@ for number, status in [(signal.SIGINT, 130), (signal.SIGTERM, 143)]:
     tap.check(f'{number.name}: nothing is left', gone() and left_files() == [],
               [str([command_of(pid) for pid in marked()]), str(left_files())])
 
-process = start_endless(','.join([fake] + real))
+def kill_driver(process):
+    process.kill()
+
+
+def kill_group(process):
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def kill_most(process):
+    """All but the keeper of the directory, which nobody knows of."""
+    for pid in marked():
+        if program_of(pid) != 'perf-keeper':
+            with contextlib.suppress(ProcessLookupError):  # it ended with the one before
+                os.kill(pid, signal.SIGKILL)
+
+
+def program_of(pid):
+    try:
+        with open(f'/proc/{pid}/comm') as file:
+            return file.read().strip()
+    except OSError:
+        return ''
+
+
+for name, kill in [('the driver', kill_driver), ('its process group', kill_group), ('all at once', kill_most)]:
+    process = start_endless(','.join([fake] + real))
+    had_files = left_files()
+    kill(process)
+    process.communicate()
+    tap.check(f'kill -9 of {name}: nothing is left', gone(15) and left_files() == [] and had_files,
+              [str([command_of(pid) for pid in marked()]), str(left_files())])
+
+process = start_endless('')
+tap.check('without peers there is no directory', left_files() == [], [str(left_files())])
 process.kill()
 process.communicate()
-tap.check('kill -9 of the driver: its workers end', gone(15), [str([command_of(pid) for pid in marked()])])
+tap.check('kill -9 of the driver without peers: nothing is left', gone(15) and left_files() == [],
+          [str([command_of(pid) for pid in marked()]), str(left_files())])
+
+for against in ('', ','.join([fake] + real)):
+    sweep = ' '.join([TREERING, 'perf all_reduce -n 2 -b 8 -e 64K', *SHORT, '--against ' + against if against else ''])
+    result = subprocess.run(['bash', '-c', sweep + ' | head -n 2; echo ${PIPESTATUS[0]}'], env=environment(), text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    tap.check(f'| head -n 2 {against and "against peers"}: status 141, nothing is said',
+              result.stdout.splitlines()[2:] == ['141'] and result.stderr == '', shown(result))
+    tap.check('| head -n 2: nothing is left', gone() and left_files() == [],
+              [str([command_of(pid) for pid in marked()]), str(left_files())])
+
+process = start_endless(fake, prefix=['nohup'])
+process.send_signal(signal.SIGHUP)
+time.sleep(0.5)
+tap.check('under nohup SIGHUP does nothing', process.poll() is None, [str(process.returncode)])
+process.terminate()
+end_of(process)
 
 # ---- the bar --------------------------------------------------------------------------------------
 result = perf(*small)

@@ -109,6 +109,38 @@ def problems_of(path, text):
     return out
 
 
+MAP_ROW = re.compile(r'^\| (`[^|]*`) \|[^|]*\|([^|]*)\|$', re.M)
+# How the map calls a room, where not by its name.
+MAP_NAMES = {'include/treering': 'public', 'rendezvous': 'bootstrap'}
+
+
+def untrue_rows(architecture, rooms):
+    """Rows of ARCHITECTURE.md's map that do not say what the rules above allow. rooms: those that exist."""
+    out, seen = [], set()
+    for folders, cell in MAP_ROW.findall(architecture):
+        row = {room_of(folder.removesuffix('/') + '/x/x') for folder in re.findall(r'`([^`]+)`', folders)} - {None}
+        seen |= row
+        if not row or 'all' in cell.split():
+            continue
+        sample = [f'src/{room}/explain/x.cpp' for room in row] + ['src/cli/run.cpp'] * ('cli' in row)
+        sample += [f'{room}/04_custom_algorithm.cpp' for room in row]
+        allowed = set().union(*(MAY_INCLUDE[room] for room in row))
+        for who, what in EXCEPTIONS:
+            if any(re.match(who, path) for path in sample):
+                allowed |= {room for room in MAY_INCLUDE if re.search(rf'\b{room}\b', what)}
+        words = re.findall(r'[\w/]+', cell)
+        said = {MAP_NAMES.get(word, word) for word in words} & set(MAY_INCLUDE)
+        if said - row != (allowed & rooms) - row:
+            out.append(f'ARCHITECTURE.md: {folders} may include {", ".join(sorted(allowed & rooms))}; the map says '
+                       f'"{cell.strip()}"')
+    return out + [f'ARCHITECTURE.md: the map lacks {room}' for room in sorted(rooms - seen)]
+
+
+def check_map(tree):
+    rooms = {room_of(path) for path in tree.code()} - {None}
+    return untrue_rows(tree.text('ARCHITECTURE.md'), rooms)
+
+
 def check(tree):
     return [p for path in tree.code() for p in problems_of(path, tree.text(path))]
 
@@ -144,6 +176,14 @@ SAMPLES = [
 ]
 
 
+# What the map may say of algos, and whether that is untrue.
+MAP_SAMPLES = [('core', False), ('', True), ('core, engine', True)]
+
+
 def self_test():
-    return [f'{path}: {text!r} should be {"refused" if bad else "accepted"}: {problems_of(path, text)}'
+    core = '| `src/core/` | status | nothing of ours |\n'
+    rows = [f'map: "{cell}" should be {"refused" if bad else "accepted"}' for cell, bad in MAP_SAMPLES
+            if bool(untrue_rows(f'{core}| `algos/` | algorithms | {cell} |\n', {'algos', 'core'}))
+            != bad]
+    return rows + [f'{path}: {text!r} should be {"refused" if bad else "accepted"}: {problems_of(path, text)}'
             for path, text, bad in SAMPLES if bool(problems_of(path, text)) != bad]

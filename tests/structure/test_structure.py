@@ -49,6 +49,7 @@ def main(root):
 
     tap.none('self-test: include rules', includes.self_test())
     tap.none('who includes whom', includes.check(tree))
+    tap.none("the map's column of includes", includes.check_map(tree))
 
     tap.none('self-test: style rules', style.self_test())
     for name, rule in style.RULES.items():

@@ -104,6 +104,7 @@ TEST_F(ConfigTest, ABadValueIsNamedWithWhatWouldBeRight) {
       {"TR_LOG", "verbose", "off, warn, info or debug"},
       {"TR_ALGO", "ring", "collective:algorithm"},
       {"TR_ALGO", "allreduce:ring", "all_reduce"},
+      {"TR_ALGO", "send_recv:ring", "scan, exscan ("},
       {"TR_ALGO", "all_reduce:", "collective:algorithm"},
       {"TR_ALGO", "all_reduce:ring,", "collective:algorithm"},
       {"TR_STORE_PORT", "70000", "1 to 65535"},

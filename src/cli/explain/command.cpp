@@ -25,17 +25,31 @@ Status write_page(const explain::Report& report, const std::string& path) {
   return {};
 }
 
-Status run(const Request& request) {
-  if (request.algorithm.empty()) {
-    std::optional<Collective> collective;
-    if (!request.op.empty()) {
-      TR_ASSIGN_OR_RETURN(collective, explain::parse_collective(request.op));
-    }
-    std::printf("%s\ntreering explain %s --algo A -n N shows the steps of one of them.\n",
-                explain::list_algorithms(collective).c_str(),
-                collective ? request.op.c_str() : "OP");
-    return {};
+// Without --algo. -n leaves out what does not run over so many ranks; the other options are about
+// one algorithm.
+Status list(const Request& request, const CLI::App& command) {
+  std::optional<Collective> collective;
+  if (!request.op.empty()) {
+    TR_ASSIGN_OR_RETURN(collective, explain::parse_collective(request.op));
   }
+  const bool is_for_ranks = command.get_option("--ranks")->count() > 0;
+  TR_RETURN_IF_ERROR(explain::check_ranks(request.ranks));
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "op" || name == "--ranks") continue;
+    return invalid_argument(
+        name + " needs --algo" +
+        (collective ? "; choose one of: " + algos::algorithm_names(*collective, request.ranks)
+                    : ", and an operation before it"));
+  }
+  std::printf("%s\ntreering explain %s --algo A -n N shows the steps of one of them.\n",
+              explain::list_algorithms(collective, is_for_ranks ? request.ranks : 0).c_str(),
+              collective ? request.op.c_str() : "OP");
+  return {};
+}
+
+Status run(const Request& request, const CLI::App& command) {
+  if (command.get_option("--algo")->count() == 0) return list(request, command);
   TR_ASSIGN_OR_RETURN(const explain::Report report, explain::make_report(request));
   if (!request.html.empty()) return write_page(report, request.html);
   const std::string text =
@@ -54,7 +68,10 @@ void add_explain_command(CLI::App& app) {
                       "all_reduce, broadcast, ...; without it: list all algorithms");
   command->add_option("--algo", request->algorithm,
                       "ring, tree, ...; without it: list those of OP");
-  command->add_option("-n,--ranks", request->ranks, "number of ranks")->capture_default_str();
+  command
+      ->add_option("-n,--ranks", request->ranks,
+                   "number of ranks; without --algo: list those for N")
+      ->capture_default_str();
   command->add_option("--bytes", request->bytes, "size S of the vector, such as 64M")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("1M");
@@ -67,8 +84,8 @@ void add_explain_command(CLI::App& app) {
   command->add_option("--rank", request->rank, "show the steps of this rank only");
   command->add_flag("--json", request->json, "print schedule, times and counts as JSON");
   command->add_option("--html", request->html, "write a page that plays the schedule to this file");
-  command->callback([request] {
-    const Status status = run(*request);
+  command->callback([request, command] {
+    const Status status = run(*request, *command);
     if (status.ok()) return;
     std::fprintf(stderr, "treering explain: %s\n", status.message().c_str());
     throw CLI::RuntimeError(2);

@@ -41,12 +41,8 @@ Status check_bytes(std::uint64_t bytes, Type type) {
                           type_name(type) + ", from " + std::to_string(elem) + " to 2^50");
 }
 
-Status check_ranks(const Request& request, Collective collective) {
+Status check_places(const Request& request, Collective collective) {
   const int n = request.ranks;
-  if (n < 1 || n > kMaxRanks) {
-    return invalid_argument("-n " + std::to_string(n) + ": choose 1 to " +
-                            std::to_string(kMaxRanks) + " ranks");
-  }
   if (request.rank && (*request.rank < 0 || *request.rank >= n)) {
     return invalid_argument("--rank " + std::to_string(*request.rank) + ": with " +
                             std::to_string(n) + " ranks choose 0 to " + std::to_string(n - 1));
@@ -104,6 +100,12 @@ Result<Collective> parse_collective(const std::string& name) {
       std::string(" choose one of: ") + collective_names());
 }
 
+Status check_ranks(int ranks) {
+  if (ranks >= 1 && ranks <= kMaxRanks) return {};
+  return invalid_argument("-n " + std::to_string(ranks) + ": choose 1 to " +
+                          std::to_string(kMaxRanks) + " ranks");
+}
+
 bool has_root(Collective collective) {
   return collective == Collective::kBroadcast || collective == Collective::kReduce ||
          collective == Collective::kGather || collective == Collective::kScatter;
@@ -111,7 +113,8 @@ bool has_root(Collective collective) {
 
 Result<Report> make_report(const Request& request) {
   TR_ASSIGN_OR_RETURN(const Collective collective, parse_collective(request.op));
-  TR_RETURN_IF_ERROR(check_ranks(request, collective));
+  TR_RETURN_IF_ERROR(check_ranks(request.ranks));
+  TR_RETURN_IF_ERROR(check_places(request, collective));
   Report report;
   TR_ASSIGN_OR_RETURN(report.algorithm, choose(request, collective));
   TR_ASSIGN_OR_RETURN(report.type, parse_type(request.type));

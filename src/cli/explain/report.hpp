@@ -49,13 +49,14 @@ struct Report {
 };
 
 Result<Collective> parse_collective(const std::string& name);
+Status check_ranks(int ranks);
 bool has_root(Collective collective);
 
 // kInvalidArgument: the text lists the choices.
 Result<Report> make_report(const Request& request);
 
-// The algorithms of one collective, or of all.
-std::string list_algorithms(std::optional<Collective> collective);
+// The algorithms of one collective, or of all; ranks > 0: only those that run over so many.
+std::string list_algorithms(std::optional<Collective> collective, int ranks);
 // For a terminal; `rank`: only this one's steps.
 std::string to_text(const Report& report, std::optional<int> rank);
 std::string to_json(const Report& report);

@@ -320,11 +320,12 @@ std::string to_text(const Report& report, std::optional<int> rank) {
   return text + ranks_traffic(report) + links_traffic(report);
 }
 
-std::string list_algorithms(std::optional<Collective> collective) {
+std::string list_algorithms(std::optional<Collective> collective, int ranks) {
   std::size_t width = 0;
   std::map<Collective, std::vector<const algos::Algorithm*>> lists;
   for (const algos::Algorithm& a : algos::all_algorithms()) {
     if (collective && a.collective != *collective) continue;
+    if (ranks > 0 && !a.supports(ranks)) continue;
     lists[a.collective].push_back(&a);
     width = std::max(width, std::string(a.name).size());
   }
@@ -338,7 +339,8 @@ std::string list_algorithms(std::optional<Collective> collective) {
       if (collective) text += std::string(width + 4, ' ') + "source: " + a->source + "\n";
     }
   }
-  return text + "S: bytes of the vector; n: ranks\n";
+  return text + "S: bytes of the vector; n: ranks" +
+         (ranks > 0 ? ", here " + std::to_string(ranks) : "") + "\n";
 }
 
 }  // namespace treering::explain

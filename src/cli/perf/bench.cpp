@@ -84,6 +84,7 @@ std::vector<Case> Bench::cases(tr_type_t type, RedOp redop) const {
     what.redop = redop;
     what.root = job_.options.root;
     what.count = count_for_bytes(job_.op, type, job_.options.ranks, total);
+    if (what.count == 0 && job_.op != Op::kBarrier) continue;  // no room for an element
     // Small totals may round to the same count.
     if (out.empty() || out.back().count != what.count) out.push_back(what);
   }

@@ -123,6 +123,7 @@ Failure plan_teams(const Options& options, std::vector<TeamPlan>* out, bool* is_
   std::vector<std::string> worker = {self_path(), "perf-worker"};
   if (options.registered) worker.push_back("--registered");
   TeamPlan ours = {{"treering", with_our_launcher(options.ranks, worker)}, true, {}};
+  ours.spec.needs_directory = false;
   ours.settings.push_back(options.algorithm);
   ours.settings.insert(ours.settings.end(), options.algorithms.begin(), options.algorithms.end());
   out->push_back(std::move(ours));

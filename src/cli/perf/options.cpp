@@ -2,8 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
 #include <sstream>
 #include <unistd.h>
 
@@ -11,6 +14,8 @@ namespace treering::perf {
 namespace {
 
 constexpr std::uint64_t kMaxBytes = 1ull << 40;
+constexpr int kMaxRanks = 1024;
+constexpr std::uint64_t kMaxIters = 1'000'000'000;
 
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> out;
@@ -36,6 +41,21 @@ Failure parse_list(const std::string& text, const char* what, int all, FromName 
   return std::nullopt;
 }
 
+// Before the sweep: whether what will be measured can be written at its end.
+Failure check_writable(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  std::error_code ignored;
+  const std::filesystem::path file(path);
+  if (std::filesystem::is_directory(file, ignored))
+    return with_errno("cannot write " + path, EISDIR);
+  const bool exists = ::faccessat(AT_FDCWD, path.c_str(), F_OK, AT_EACCESS) == 0;
+  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+  const bool is_writable =
+      exists ? ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0
+             : ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+  return is_writable ? std::nullopt : Failure(with_errno("cannot write " + path, errno));
+}
+
 Failure resolve_sizes(const Options& options, Job* job) {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
@@ -54,6 +74,30 @@ Failure resolve_sizes(const Options& options, Job* job) {
   return std::nullopt;
 }
 
+// A size is measured as the largest whole number of elements of every rank that it has room for.
+Failure fit_sizes(Job* job) {
+  const int ranks = job->options.ranks;
+  std::uint64_t least = ~std::uint64_t{0};
+  bool any = false;
+  for (const tr_type_t type : job->types) {
+    Case what;
+    what.op = job->op;
+    what.type = type;
+    what.count = 1;
+    least = std::min(least, total_bytes(what, ranks));
+    for (const std::uint64_t total : job->totals) {
+      what.count = count_for_bytes(job->op, type, ranks, total);
+      const bool fits = what.count > 0 || job->op == Op::kBarrier;
+      any |= fits;
+      job->leaves_sizes_out |= !fits;
+      job->rounds_sizes |= fits && total_bytes(what, ranks) != total;
+    }
+  }
+  if (any) return std::nullopt;
+  return "-e " + job->options.max_size + ": one element on every rank takes " +
+         std::to_string(least) + " bytes";
+}
+
 }  // namespace
 
 void declare_options(CLI::App& command, Options& options) {
@@ -62,7 +106,8 @@ void declare_options(CLI::App& command, Options& options) {
     ops += (i ? " " : "") + std::string(op_name(static_cast<Op>(i)));
   command.add_option("OP", options.op, "one of: " + ops);
   command.add_flag("--list-peers", options.list_peers, "print the peers present here, one a line");
-  command.add_option("-n,--ranks", options.ranks, "ranks (default: the cores, at least 2)");
+  command.add_option("-n,--ranks", options.ranks, "ranks (default: the cores, at least 2)")
+      ->check(CLI::Range(1, kMaxRanks));
   command.add_option("-b,--min-bytes", options.min_size, "smallest size (K, M, G)")
       ->capture_default_str();
   command.add_option("-e,--max-bytes", options.max_size, "largest size")->capture_default_str();
@@ -84,7 +129,8 @@ void declare_options(CLI::App& command, Options& options) {
       ->excludes(in);
   command.add_flag("--registered", options.registered,
                    "our buffers are tr_mem_alloc memory, registered with the communicator");
-  command.add_option("--iters", options.iters, "iterations per batch (default: by time)");
+  command.add_option("--iters", options.iters, "iterations per batch (default: by time)")
+      ->check(CLI::Range(std::uint64_t{1}, kMaxIters));
   command.add_option("--batch-ms", options.batch_ms, "length of a batch")->capture_default_str();
   command.add_option("--rounds", options.rounds, "batches per size and library")
       ->capture_default_str();
@@ -150,7 +196,6 @@ Failure resolve(const Options& options, Job* out) {
   if (job.options.ranks == 0) {
     job.options.ranks = std::max(2, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
   }
-  if (job.options.ranks < 1 || job.options.ranks > 1024) return "-n must be from 1 to 1024";
   if (options.root < 0 || options.root >= job.options.ranks) {
     return "--root must be from 0 to " + std::to_string(job.options.ranks - 1);
   }
@@ -170,13 +215,17 @@ Failure resolve(const Options& options, Job* out) {
   }
   if (!options.in_place) job.modes.push_back(0);
   if (!options.out_of_place && has_in_place(job.op)) job.modes.push_back(1);
-  if (options.rounds < 1 || options.check_iters < 0) return "--rounds must be at least 1";
+  if (options.rounds < 1) return "--rounds must be at least 1";
+  if (options.check_iters < 0) return "--check-iters must be at least 0";
   if (!(options.batch_ms > 0) || !(options.timeout_s > 0)) {
     return "--batch-ms and --timeout must be larger than 0";
   }
+  if (!(options.min_ratio >= 0)) return "--min-ratio must be larger than 0";
   if (options.min_ratio > 0 && options.against.empty()) {
     return "--min-ratio needs --against: there is nothing to compare with";
   }
+  if (Failure failure = fit_sizes(&job)) return failure;
+  if (Failure failure = check_writable(options.json_file)) return "--json: " + *failure;
   bool any = false;
   for (tr_type_t type : job.types) {
     for (RedOp redop : job.redops) any = any || is_defined(job.op, redop, type);

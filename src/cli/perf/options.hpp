@@ -17,7 +17,7 @@ namespace treering::perf {
 struct Options {
   bool list_peers = false;  // and do nothing else
   std::string op;
-  int ranks = 0;  // 0: as many as this machine has cores, at least 2
+  int ranks = 0;  // 0, not given: as many as this machine has cores, at least 2
   std::string min_size = "8";
   std::string max_size = "64M";
   double factor = 2;
@@ -49,6 +49,8 @@ struct Job {
   std::vector<RedOp> redops;
   std::vector<std::uint32_t> modes;   // of Case::in_place
   std::vector<std::uint64_t> totals;  // bytes, ascending
+  bool rounds_sizes = false;          // down to whole elements
+  bool leaves_sizes_out = false;      // those too small for one element of every rank
 };
 
 void declare_options(CLI::App& command, Options& options);

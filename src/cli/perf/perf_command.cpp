@@ -122,6 +122,7 @@ int run(const Options& options) {
   bar.clear();
   report.notes = bench.notes();
   table.print_end(report.rows, report.notes);
+  if (interrupt.signal() != 0) return kSignalled + interrupt.signal();
   report.exit_status = judge(job, report.rows);
   if (!options.json_file.empty()) {
     if (Failure failure = write_json(options.json_file, job, report)) {

@@ -74,6 +74,10 @@ void Table::print_head(const std::vector<std::string>& versions) const {
       options.rounds,
       options.iters > 0 ? (std::to_string(options.iters) + " iterations").c_str()
                         : ("about " + time_text(options.batch_ms) + " ms").c_str());
+  if (job_.rounds_sizes || job_.leaves_sizes_out) {
+    std::printf("# size: rounded down to whole elements, the same number on every rank%s\n",
+                job_.leaves_sizes_out ? "; what has no room for one is left out" : "");
+  }
   if (has_peers()) {
     std::printf(
         "# ratio: the best peer's time / our time in the same round, median (> 1: we are faster);\n"

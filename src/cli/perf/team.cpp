@@ -50,7 +50,7 @@ bool is_readable(int fd, Clock::time_point deadline) {
 }
 
 // In the child: never returns.
-[[noreturn]] void become(const TeamSpec& spec, int output, pid_t parent) {
+[[noreturn]] void become(const TeamSpec& spec, int output, int hold, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(1);  // the driver died before the line above
@@ -61,6 +61,8 @@ bool is_readable(int fd, Clock::time_point deadline) {
   ::dup2(null, STDIN_FILENO);
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
+  if (hold >= 0)
+    ::fcntl(hold, F_SETFD, 0);  // what we start may need the directory after the driver
   for (const auto& [name, value] : spec.environment) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> argv;
   for (const std::string& argument : spec.argv) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -101,21 +103,23 @@ std::string Team::launch_line() const {
   return line;
 }
 
-Failure Team::start(const std::string& socket_name, const std::string& dir, double timeout_s) {
+Failure Team::start(const std::string& socket_name, const PrivateDir& dir, double timeout_s) {
   timeout_s_ = timeout_s;
   workers_.resize(static_cast<std::size_t>(ranks_));
   output_ = Fd(::memfd_create("output", MFD_CLOEXEC));
   if (!output_.is_open()) return with_errno("cannot create a memory file", errno);
   spec_.environment.emplace_back(kSocketVariable, socket_name);
   spec_.environment.emplace_back(kTeamVariable, std::to_string(index_));
-  spec_.environment.emplace_back(kDirVariable, dir);
-  for (const std::string& variable : spec_.directory_variables) {
-    spec_.environment.emplace_back(variable, dir);
+  if (spec_.needs_directory) {
+    spec_.environment.emplace_back(kDirVariable, dir.path());
+    for (const std::string& variable : spec_.directory_variables) {
+      spec_.environment.emplace_back(variable, dir.path());
+    }
   }
   spec_.environment.emplace_back(kTimeoutVariable, std::to_string(static_cast<int>(timeout_s)));
   const pid_t parent = ::getpid();
   launcher_ = ::fork();
-  if (launcher_ == 0) become(spec_, output_.fd(), parent);
+  if (launcher_ == 0) become(spec_, output_.fd(), spec_.needs_directory ? dir.hold() : -1, parent);
   if (launcher_ < 0) {
     launcher_ = 0;
     return with_errno(name() + ": cannot start a process", errno);

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "cli/perf/private_dir.hpp"
 #include "perf/failure.hpp"
 #include "perf/wire.hpp"
 
@@ -25,10 +26,13 @@ struct TeamSpec {
   // Variables that get the run's private directory, which is in memory and removed at the end: for
   // what a launcher would leave in /tmp or /dev/shm when it is hurried.
   std::vector<std::string> directory_variables = {};
+  bool needs_directory = true;  // ours does not
 };
 
-// SIGINT, SIGTERM and SIGHUP become readable on a descriptor, so that every wait of the driver ends
-// on them and the teams can be stopped in order. Restores the signal mask.
+// SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless they were ignored when we started (nohup), become
+// readable on a descriptor, so that every wait of the driver ends on them and the teams can be
+// stopped in order. So does SIGPIPE: a reader of our table that goes away. Restores the signal
+// mask.
 class Interrupt {
  public:
   Interrupt();
@@ -42,19 +46,6 @@ class Interrupt {
   int fd_ = -1;
   int signal_ = 0;
   sigset_t before_;
-};
-
-// A directory that only this user can enter, in /dev/shm or else $TMPDIR or /tmp; removed with all
-// files in it.
-class PrivateDir {
- public:
-  Failure create();
-  void remove();
-  ~PrivateDir() { remove(); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 class Team {
@@ -91,7 +82,7 @@ class Team {
     pid_t pid = 0;
   };
 
-  Failure start(const std::string& socket_name, const std::string& dir, double timeout_s);
+  Failure start(const std::string& socket_name, const PrivateDir& dir, double timeout_s);
   Failure admit(const Hello& hello, Fd socket, pid_t pid);
   bool is_complete() const { return connected_ == ranks_; }
   void ask_to_quit();

@@ -1,9 +1,7 @@
-// Starting all teams of a run together, and what they share: the listening socket, the private
-// directory and the signals.
+// Starting all teams of a run together, and what they share: the listening socket and the signals.
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <poll.h>
 #include <signal.h>
 #include <sys/random.h>
@@ -35,13 +33,20 @@ std::string random_name() {
 Interrupt::Interrupt() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&set, signal);
+  ::sigaddset(&set, SIGPIPE);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    struct sigaction action {};
+    ::sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) ::sigaddset(&set, signal);
+  }
   ::sigprocmask(SIG_BLOCK, &set, &before_);
   fd_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 Interrupt::~Interrupt() {
   if (fd_ >= 0) ::close(fd_);
+  // It has been heard: what stdio could not write and tries again at exit shall not raise it again.
+  if (signal_ == SIGPIPE) ::signal(SIGPIPE, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
@@ -53,33 +58,19 @@ int Interrupt::signal() {
   return signal_;
 }
 
-Failure PrivateDir::create() {
-  const char* temporary = std::getenv("TMPDIR");
-  for (const char* base : {"/dev/shm", temporary, "/tmp"}) {
-    if (base == nullptr) continue;
-    path_ = std::string(base) + "/treering-perf-XXXXXX";
-    if (::mkdtemp(path_.data()) != nullptr) return std::nullopt;
-  }
-  path_.clear();
-  return with_errno("cannot create a directory in /dev/shm, $TMPDIR or /tmp", errno);
-}
-
-void PrivateDir::remove() {
-  std::error_code ignored;  // a directory that is gone already is as good
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  path_.clear();
-}
-
 Failure Teams::start(std::vector<TeamSpec> specs, int ranks, double timeout_s,
                      Interrupt& interrupt) {
   const std::string name = random_name();
   Fd listener;
   if (Failure failure = listen_on(name, &listener)) return failure;
-  if (Failure failure = dir_.create()) return failure;
+  const auto needs_directory = [](const TeamSpec& spec) { return spec.needs_directory; };
+  if (std::any_of(specs.begin(), specs.end(), needs_directory)) {
+    if (Failure failure = dir_.create()) return failure;
+  }
   for (TeamSpec& spec : specs) {
     teams_.push_back(
         std::make_unique<Team>(std::move(spec), static_cast<int>(teams_.size()), ranks));
-    if (Failure failure = teams_.back()->start(name, dir_.path(), timeout_s)) return failure;
+    if (Failure failure = teams_.back()->start(name, dir_, timeout_s)) return failure;
   }
   const auto deadline = Clock::now() + std::chrono::milliseconds(static_cast<int>(timeout_s * 1e3));
   for (;;) {

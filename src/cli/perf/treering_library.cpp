@@ -16,7 +16,7 @@ namespace {
 
 Failure explain(tr_result_t result) {
   if (result == TR_SUCCESS) return std::nullopt;
-  return std::string(tr_result_string(result)) + ": " + tr_get_last_error();
+  return tr_get_last_error();  // begins with the result's name
 }
 
 class TreeringLibrary final : public Library {
