@@ -246,10 +246,7 @@ TEST(Arguments, AnUnknownProtocolIsSaid) {
   EXPECT_TRUE(a.says("\"LL256\"") && a.says("Simple, LL")) << a;
 }
 
-// The two below need changes beside the CUDA half (src/comm/communicator.cpp and
-// src/engine/device_engine.hpp): the option does not reach the engine, and agree_on_settings does
-// not know the settings of the CUDA half.
-TEST(Options, DISABLED_TheTimeoutIsTheKernelsToo) {
+TEST(Options, TheTimeoutIsTheKernelsToo) {
   const Comms comms(2);
   ASSERT_TRUE(comms.ok()) << comms.made(0);
   EXPECT_TR(tr_comm_set_option(comms[0], TR_OPT_TIMEOUT_MS, 300));
@@ -267,7 +264,7 @@ TEST(Options, DISABLED_TheTimeoutIsTheKernelsToo) {
 }
 
 // In processes, since the environment is the process's.
-TEST(Options, DISABLED_RanksMustAgreeOnCuda) {
+TEST(Options, RanksMustAgreeOnCuda) {
   const Env timeout("TR_INIT_TIMEOUT_S", "5");
   tr_unique_id_t id;
   ASSERT_EQ(tr_get_unique_id(&id), TR_SUCCESS);
