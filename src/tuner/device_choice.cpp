@@ -8,39 +8,40 @@ namespace {
 
 // Not yet measured on a GPU: one step of latency while the vector is short, then every rank folds
 // its part from all others' at once, rings where there are too many ranks for that.
-struct Rule {
+struct DeviceRule {
   Collective collective;
   std::uint64_t max_bytes;
   int max_size;
   const char* name;
   const char* why;
 };
-constexpr std::uint64_t kAny = ~0ull;
-constexpr int kAnySize = 1 << 30;
+constexpr std::uint64_t kAnyBytes = ~0ull;
+constexpr int kAnyRanks = 1 << 30;
 using C = Collective;
-constexpr Rule kRules[] = {
+constexpr DeviceRule kRules[] = {
     {C::kAllReduce, 16 << 10, 8, "one_shot", "small: one step of latency"},
-    {C::kAllReduce, kAny, 16, "two_shot", "each rank folds its part once and shows it to all"},
-    {C::kAllReduce, 256 << 10, kAnySize, "tree", "small, many ranks: log2 n steps"},
-    {C::kAllReduce, kAny, kAnySize, "ring", "large, many ranks: two neighbours each"},
-    {C::kReduce, kAny, 16, "direct", "one step: the root folds all inputs"},
-    {C::kReduce, kAny, kAnySize, "tree", "many ranks: the root would be a bottleneck"},
-    {C::kBroadcast, kAny, 8, "direct", "one step"},
-    {C::kBroadcast, kAny, kAnySize, "tree", "many ranks: the root would be a bottleneck"},
-    {C::kAllGather, kAny, 16, "direct", "one step"},
-    {C::kAllGather, kAny, kAnySize, "ring", "many ranks: two neighbours each"},
-    {C::kReduceScatter, kAny, 16, "direct", "each rank folds its part from all inputs at once"},
-    {C::kReduceScatter, kAny, kAnySize, "ring", "many ranks: two neighbours each"},
-    {C::kGather, kAny, kAnySize, "direct", "one step"},
-    {C::kScatter, kAny, kAnySize, "direct", "one step"},
-    {C::kAllToAll, kAny, kAnySize, "pairwise", "every pair exchanges directly, all at once"},
-    {C::kBarrier, kAny, kAnySize, "direct", "one step"},
-    {C::kScan, kAny, kAnySize, "direct", "one step"},
-    {C::kExscan, kAny, kAnySize, "direct", "one step"},
+    {C::kAllReduce, kAnyBytes, 16, "two_shot", "each rank folds its part once and shows it to all"},
+    {C::kAllReduce, 256 << 10, kAnyRanks, "tree", "small, many ranks: log2 n steps"},
+    {C::kAllReduce, kAnyBytes, kAnyRanks, "ring", "large, many ranks: two neighbours each"},
+    {C::kReduce, kAnyBytes, 16, "direct", "one step: the root folds all inputs"},
+    {C::kReduce, kAnyBytes, kAnyRanks, "tree", "many ranks: the root would be a bottleneck"},
+    {C::kBroadcast, kAnyBytes, 8, "direct", "one step"},
+    {C::kBroadcast, kAnyBytes, kAnyRanks, "tree", "many ranks: the root would be a bottleneck"},
+    {C::kAllGather, kAnyBytes, 16, "direct", "one step"},
+    {C::kAllGather, kAnyBytes, kAnyRanks, "ring", "many ranks: two neighbours each"},
+    {C::kReduceScatter, kAnyBytes, 16, "direct",
+     "each rank folds its part from all inputs at once"},
+    {C::kReduceScatter, kAnyBytes, kAnyRanks, "ring", "many ranks: two neighbours each"},
+    {C::kGather, kAnyBytes, kAnyRanks, "direct", "one step"},
+    {C::kScatter, kAnyBytes, kAnyRanks, "direct", "one step"},
+    {C::kAllToAll, kAnyBytes, kAnyRanks, "pairwise", "every pair exchanges directly, all at once"},
+    {C::kBarrier, kAnyBytes, kAnyRanks, "direct", "one step"},
+    {C::kScan, kAnyBytes, kAnyRanks, "direct", "one step"},
+    {C::kExscan, kAnyBytes, kAnyRanks, "direct", "one step"},
 };
 
 // What keeps an algorithm of the device from serving the call; nullptr: nothing.
-const char* objection(const algos::Algorithm& a, const ChoiceInput& in) {
+const char* device_objection(const algos::Algorithm& a, const ChoiceInput& in) {
   if (!a.supports(in.size)) return "it does not support this number of ranks";
   if (in.ordered && !a.order_is_fixed) return "TR_OPT_ORDERED asks for a fold in rank order";
   if (in.in_place && !a.in_place) return "it does not work in place";
@@ -134,22 +135,23 @@ Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& in) {
           std::string(collective_name(call.collective)) + " algorithm \"" + call.forced +
           "\" was forced, but there is no kernel for it; there are: " + names_on_device(in));
     }
-    if (const char* why = objection(*a, call)) {
+    if (const char* why = device_objection(*a, call)) {
       return invalid_argument(std::string(collective_name(call.collective)) + " algorithm \"" +
                               call.forced + "\" was forced but cannot serve this call: " + why);
     }
     return finish(*a, "forced by the caller", in);
   }
-  for (const Rule& rule : kRules) {
+  for (const DeviceRule& rule : kRules) {
     if (rule.collective != call.collective || call.bytes > rule.max_bytes ||
         call.size > rule.max_size) {
       continue;
     }
     const algos::Algorithm* a = find(rule.name);
-    if (a != nullptr && objection(*a, call) == nullptr) return finish(*a, rule.why, in);
+    if (a != nullptr && device_objection(*a, call) == nullptr) return finish(*a, rule.why, in);
   }
   for (const algos::Algorithm& a : algos::all_algorithms()) {
-    if (a.collective != call.collective || find(a.name) == nullptr || objection(a, call) != nullptr)
+    if (a.collective != call.collective || find(a.name) == nullptr ||
+        device_objection(a, call) != nullptr)
       continue;
     return finish(a, "the only one that can serve this call", in);
   }
