@@ -145,7 +145,10 @@ TEST(Options, BadUsageIsExplained) {
               o.op = "all_gather", o.max_size = "11", o.ranks = 3;
             }).find("takes 12 bytes"),
             std::string::npos);
-  EXPECT_EQ(complaint([](Options& o) { o.op = "all_gather", o.max_size = "12", o.ranks = 3; }), "");
+  EXPECT_EQ(complaint([](Options& o) {
+              o.op = "all_gather", o.min_size = o.max_size = "12", o.ranks = 3;
+            }),
+            "");
   EXPECT_EQ(complaint([](Options& o) { o.op = "barrier"; }), "");
   EXPECT_NE(complaint([](Options& o) { o.json_file = "/nonexistent/x"; }).find("No such file"),
             std::string::npos);

@@ -94,8 +94,8 @@ Failure fit_sizes(Job* job) {
     }
   }
   if (any) return std::nullopt;
-  return "-e " + job->options.max_size + ": one element on every rank takes " +
-         std::to_string(least) + " bytes";
+  return "none of the sizes from -b " + job->options.min_size + " to -e " + job->options.max_size +
+         " has room for one element on every rank, which takes " + std::to_string(least) + " bytes";
 }
 
 }  // namespace
