@@ -145,8 +145,8 @@ TEST_P(Hang, DifferentAlgorithmsAreNamed) {
       std::vector<float> x(count, 1.0f);
       const tr_result_t r =
           tr_all_reduce(x.data(), x.data(), count, TR_FLOAT32, TR_SUM, comm, nullptr);
-      return expect_failure(r, TR_MISMATCH,
-                            {"different algorithms", "rank 1: ring", "rank 2: two_shot"});
+      // Whoever has called by then is listed.
+      return expect_failure(r, TR_MISMATCH, {"different algorithms", "rank 1: ring", ": two_shot"});
     });
   }
 }
