@@ -100,6 +100,8 @@ void Engine::fail_all_locked(Ticket& ticket, const Status& cause) {
   for (const std::shared_ptr<Ticket>& t : active_) {
     if (!t->done.load(std::memory_order_relaxed)) finish_locked(*t, status);
   }
+  // Tickets hold their engine: one that stayed here would keep both alive for ever.
+  active_.clear();
 }
 
 void Engine::finish_locked(Ticket& ticket, Status status) {
