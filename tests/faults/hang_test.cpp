@@ -296,6 +296,8 @@ TEST(Fork, ChildIsRefusedParentGoesOn) {
 }  // namespace
 
 // LeakSanitizer's question: what the threads of the parent held is lost to a forked child.
-extern "C" int __lsan_is_turned_off() { return g_is_forked_child ? 1 : 0; }
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
+  return g_is_forked_child ? 1 : 0;
+}
 
 }  // namespace treering::test
