@@ -202,20 +202,21 @@ TEST_P(Hang, OperatorThatCallsTheLibrary) {
   });
 }
 
-// A program that closes all descriptors it finds, as one that becomes a daemon does.
+// A program that closes all descriptors it finds, as one that becomes a daemon does. (On rank 1:
+// the thread of the store is in rank 0.)
 TEST(Descriptors, ClosedByTheProgram) {
   EXPECT_EQ(run_ranks(Mode::kProcesses, 2,
                       [](tr_comm_t comm, int rank, int) -> std::string {
                         float x = 1, y;
-                        if (rank == 0) {
+                        if (rank == 1) {
                           for (int fd = 3; fd < 200; ++fd) ::close(fd);
                         } else {
                           ::usleep(300'000);
                         }
                         const tr_result_t r =
                             tr_all_reduce(&x, &y, 1, TR_FLOAT32, TR_SUM, comm, nullptr);
-                        // Rank 0's message was there already.
-                        if (rank == 1) return {};
+                        // Rank 1's message was there already.
+                        if (rank == 0) return {};
                         return expect_failure(r, TR_SYSTEM_ERROR, {"closed file descriptors"});
                       }),
             "");
