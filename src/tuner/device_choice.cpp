@@ -1,6 +1,8 @@
 #include "tuner/device_choice.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace treering {
 
@@ -77,6 +79,18 @@ Result<DeviceProtocol> protocol_for(std::uint64_t chunk_bytes, const algos::Algo
   return low_latency ? DeviceProtocol::kLL : DeviceProtocol::kSimple;
 }
 
+// The most lanes that any rank has. Recorded once: a call must not record every rank's schedule.
+int lanes_of(const algos::Algorithm& a, int size) {
+  thread_local std::map<std::pair<const algos::Algorithm*, int>, int> known;
+  int& lanes = known[{&a, size}];
+  if (lanes > 0) return lanes;
+  lanes = 1;
+  for (int rank = 0; rank < size; ++rank) {
+    lanes = std::max(lanes, algos::record(a, rank, size).lanes);
+  }
+  return lanes;
+}
+
 Result<DeviceChoice> finish(const algos::Algorithm& a, const char* why,
                             const DeviceChoiceInput& in) {
   const ChoiceInput& call = in.call;
@@ -89,9 +103,7 @@ Result<DeviceChoice> finish(const algos::Algorithm& a, const char* why,
   c.algorithm = &a;
   c.why = why;
   TR_ASSIGN_OR_RETURN(c.protocol, protocol_for(chunk_bytes, a, in));
-  for (int rank = 0; rank < call.size; ++rank) {
-    c.lanes = std::max(c.lanes, algos::record(a, rank, call.size).lanes);
-  }
+  c.lanes = lanes_of(a, call.size);
   const int most_channels = std::clamp(in.max_blocks / c.lanes, 1, in.channels);
   const std::uint64_t slot_bytes = in.slot_bytes[static_cast<int>(c.protocol)];
   std::uint64_t slice_bytes = c.protocol == DeviceProtocol::kLL ? slot_bytes / 2 : slot_bytes;
