@@ -38,7 +38,8 @@ struct LinkSet {
 
 // What the threads of a block share. Lies in shared memory; without constructors.
 struct BlockState {
-  DeviceLinkEnds ends[2][kMaxDeviceRanks];  // of this block's channel, loaded once
+  DeviceLinkEnds ends[kNumDeviceLinkClasses]
+                     [kMaxDeviceRanks];  // of this block's channel, loaded once
   FoldArgs fold;
   // DeviceReport::State, of a fold with the input (fold_failure). Two, so that no thread can still
   // read the one of the last phase when another writes that of the next one: all must leave at the
@@ -85,7 +86,7 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   TR_DEVICE LinkSet few(const Peers& peers, int channel) const;
   TR_DEVICE LinkSet range(int first, int end, DeviceLinkClass cls) const;
   TR_DEVICE DeviceLinkEnds& ends(const LinkSet& set, int i) const {
-    return state_.ends[static_cast<int>(set.cls) % 2][set.peer(i)];
+    return state_.ends[static_cast<int>(set.cls)][set.peer(i)];
   }
   // One thread serves a link, always the same one: what it knows of the link needs no barrier.
   TR_DEVICE bool serves(const LinkSet& set, int i, bool tx) const {
@@ -127,8 +128,7 @@ TR_DEVICE CudaPrims<Protocol>::CudaPrims(const DeviceCall& call, BlockState& sta
       lane_(lane),
       channel_(channel) {
   for (int i = thread_id(); i < 2 * call.size; i += block_threads()) {
-    const auto cls = call.collective == Collective::kSendRecv ? DeviceLinkClass::kSendRecv
-                                                              : DeviceLinkClass(i / call.size);
+    const auto cls = DeviceLinkClass(i / call.size);
     state.ends[i / call.size][i % call.size] =
         call.links.ends[call.links.index(Protocol::kId, channel, cls, i % call.size)];
   }
@@ -141,11 +141,9 @@ TR_DEVICE void CudaPrims<Protocol>::finish() {
   barrier_sync(0, block_threads());
   for (int i = thread_id(); i < 2 * call_.size; i += block_threads()) {
     const int cls = i / call_.size, peer = i % call_.size;
-    const auto stored_cls = call_.collective == Collective::kSendRecv ? DeviceLinkClass::kSendRecv
-                                                                      : DeviceLinkClass(cls);
     const DeviceLinkEnds& mine = state_.ends[cls][peer];
     DeviceLinkEnds& stored =
-        call_.links.ends[call_.links.index(Protocol::kId, channel_, stored_cls, peer)];
+        call_.links.ends[call_.links.index(Protocol::kId, channel_, DeviceLinkClass(cls), peer)];
     // Another lane's block may have moved the ends that this one did not use.
     if (mine.tx.next > stored.tx.next) {
       stored.tx.next = mine.tx.next;

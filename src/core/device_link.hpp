@@ -26,9 +26,9 @@ inline constexpr int kNumDeviceProtocols = 3;
 const char* device_protocol_name(DeviceProtocol protocol);  // "Simple"
 
 // Links between the same two ranks that operations may use side by side: the two trees' (a cast is
-// n-1 links of the second class: no algorithm uses both), and those of tr_send and tr_recv.
-enum class DeviceLinkClass : std::uint8_t { kPair0, kPair1, kSendRecv };
-inline constexpr int kNumDeviceLinkClasses = 3;
+// n-1 links of the second class: no algorithm uses both).
+enum class DeviceLinkClass : std::uint8_t { kPair0, kPair1 };
+inline constexpr int kNumDeviceLinkClasses = 2;
 
 inline constexpr int kMaxDeviceRanks = 64;  // of a communicator
 inline constexpr std::uint32_t kDeviceSlots = 4;
