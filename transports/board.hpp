@@ -38,6 +38,9 @@ struct alignas(64) Board {
   std::atomic<std::uint64_t> waiting_number;  // message number awaited there
   BoardOp ops[kBoardOps];
   char cause[kCauseBytes];  // of the failure, in words; ends in 0; written once, before state
+  // Where the rank last waited: its core's number + 1; 0: nowhere yet. In a line of its own: peers
+  // read it in every wait, and it seldom changes.
+  alignas(64) std::atomic<std::int32_t> core;
 };
 
 }  // namespace treering

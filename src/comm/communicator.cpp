@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <pthread.h>
-#include <sched.h>
 #include <utility>
 
 #include "comm/signature.hpp"
@@ -26,17 +25,11 @@ std::uint64_t forks_of_this_process() {
   return g_forks.load(std::memory_order_relaxed);
 }
 
-int usable_cpus() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-// A rank that spins keeps a core from the very rank that it waits for when there are more ranks
-// than cores. A few polls are right even then: what another core is about to post would otherwise
-// cost two more switches (4 ranks on 2 cores, 8 bytes: 8 us instead of 5.3 in one of four runs).
-int spin_for(int size, const Config& config) {
+// A rank that spins for long keeps a core from the very rank that it waits for when there are more
+// ranks than cores.
+int spin_for(const Placement& placement, const Config& config) {
   if (config.spin >= 0) return static_cast<int>(config.spin);
-  return size > usable_cpus() ? 10 : 2000;
+  return placement.more_ranks_than_cores() ? 40 : 2000;
 }
 
 // The settings that all ranks must share, in words, so that a difference can be shown.
@@ -85,7 +78,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   options.timeout_ms = static_cast<int>(config.init_timeout_ms);
   TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
   comm->board_ = &comm->transport_->board(comm->rank_);
-  comm->engine_ = std::make_shared<Engine>(*comm, spin_for(comm->size_, config));
+  std::vector<Board*> boards;
+  for (int r = 0; r < comm->size_; ++r) boards.push_back(&comm->transport_->board(r));
+  comm->placement_.emplace(std::move(boards), comm->rank_);
+  comm->engine_ = std::make_shared<Engine>(*comm, spin_for(*comm->placement_, config));
   TR_RETURN_IF_ERROR(comm->connect_devices(rendezvous));
   comm->board_->state.store(RankState::kLive, std::memory_order_release);
   TR_LOG_INFO(comm->rank_, "communicator of %d ranks formed over %s", comm->size_,
@@ -334,6 +330,11 @@ Status Communicator::finalize() {
   (void)engine_->drain();
   if (device_ != nullptr) (void)device_->drain();
   return {};
+}
+
+bool Communicator::waits_in_vain(const Operation& op) {
+  placement_->update();
+  return op.any_missing_writer([this](int rank) { return placement_->shares_core(rank); });
 }
 
 void Communicator::abort() {

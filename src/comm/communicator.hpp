@@ -11,11 +11,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "bootstrap/rendezvous.hpp"
+#include "comm/placement.hpp"
 #include "comm/request.hpp"
 #include "comm/stream.hpp"
 #include "core/config.hpp"
@@ -106,6 +108,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   Status on_slow_wait(const Operation& op, std::chrono::nanoseconds waited) override;
   Status on_failure(const Operation& op, const Status& cause) override;
   void on_complete(const Operation& op) override;
+  bool waits_in_vain(const Operation& op) override;
 
  private:
   Communicator(int rank, int size, const Config& config)
@@ -168,6 +171,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   StreamTrial stream_trial_;
   bool scratch_reusable_ = false;
   Board* board_ = nullptr;  // this rank's
+  std::optional<Placement> placement_;
   std::string forced_[kNumCollectives];
   std::vector<WindowMap> windows_;
   struct LocalWindow {

@@ -30,6 +30,8 @@ class Spin {
   explicit Spin(int most) : most_(most), polls_(most) {}
   int most() const { return most_; }
   int polls() const { return polls_; }
+  // Where spinning is right, most waits end before they cost a question.
+  int polls_before_asking() const { return most_ / 100; }
 
   void ended_while_spinning() {
     if (polls_ < most_) polls_ = std::min(most_, polls_ * 2);
@@ -64,6 +66,12 @@ class Backoff {
   // One failed poll. Returns true when the wait is slow enough to look at deadlines and peers:
   // about every 2 ms at most, never while spinning.
   bool pause() {
+    return pause([] { return false; });
+  }
+  // in_vain(), asked once in a wait, says that no spinning will help: yield at once.
+  template <class F>
+  bool pause(F in_vain) {
+    if (polls_ == spin_.polls_before_asking() && in_vain()) polls_ = spin_.most() + 1;
     if (polls_ < spin_.polls()) {
       ++polls_;
       cpu_relax();

@@ -23,7 +23,7 @@ Status Engine::run_now(Operation& op) {
   while (!op.finished()) {
     if (op.progress()) {
       backoff.reset();
-    } else if (backoff.pause()) {
+    } else if (backoff.pause([&] { return owner_.waits_in_vain(op); })) {
       const Status status = owner_.on_slow_wait(op, backoff.waited());
       if (!status.ok()) return owner_.on_failure(op, status);
     }

@@ -35,6 +35,8 @@ class EngineOwner {
   // (it may say more than `cause`).
   virtual Status on_failure(const Operation& op, const Status& cause) = 0;
   virtual void on_complete(const Operation& op) = 0;
+  // `op` waits for a rank that cannot move before this thread leaves its core. Asked once a wait.
+  virtual bool waits_in_vain(const Operation& op) = 0;
 };
 
 class Engine;

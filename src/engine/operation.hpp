@@ -102,6 +102,10 @@ class Operation {
     std::uint64_t round = 0;
   };
   bool where(Wait* wait) const;
+  // Calls f(rank) for the writers of the messages that waiting lanes lack, until it returns true.
+  // Returns whether it did.
+  template <class F>
+  bool any_missing_writer(F f) const;
 
   Call call;
   std::uint64_t sequence = 0;  // number within the communicator, from 0
@@ -143,5 +147,19 @@ class Operation {
   std::vector<void*> outputs_;
   Status failure_;
 };
+
+template <class F>
+bool Operation::any_missing_writer(F f) const {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i].open) continue;
+    const PlanStep& step = plan_->steps()[lanes_[i].older.step];
+    const PlanOperand* o = plan_->operands(step);
+    for (int j = 0; j < step.inputs; ++j) {
+      if (o[j].space != Space::kLink || rx_ready(*o[j].rx)) continue;
+      if (f(plan_->links()[o[j].link].id.src)) return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace treering

@@ -47,6 +47,34 @@ TEST(Spin, StaysAtZeroWhereRanksOutnumberCores) {
   EXPECT_EQ(spin.polls(), 0);
 }
 
+TEST(Backoff, YieldsAtOnceWhereSpinningIsInVain) {
+  Spin spin(2000);
+  Backoff backoff(spin);
+  int asked = 0;
+  for (int i = 0; i < 21; ++i) {
+    EXPECT_EQ(backoff.waited(), Backoff::Clock::duration::zero());
+    (void)backoff.pause([&] { return ++asked > 0; });
+  }
+  EXPECT_EQ(asked, 1);
+  EXPECT_GT(backoff.waited(), Backoff::Clock::duration::zero());  // it has yielded
+}
+
+TEST(Backoff, AsksOnceInAWaitAndSpinsOnWhereItHelps) {
+  Spin spin(40);
+  Backoff backoff(spin);
+  int asked = 0;
+  const auto ask = [&] {
+    ++asked;
+    return false;
+  };
+  for (int i = 0; i < 40; ++i) (void)backoff.pause(ask);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(backoff.waited(), Backoff::Clock::duration::zero());
+  backoff.reset();
+  (void)backoff.pause(ask);
+  EXPECT_EQ(asked, 2);
+}
+
 TEST(Backoff, ReportsASlowWaitOnlyAfterSpinning) {
   Spin spin(50);
   Backoff backoff(spin);
