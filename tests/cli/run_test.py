@@ -16,8 +16,9 @@ import time
 
 from tap import Tap
 
-# Under nohup SIGHUP is ignored, and children inherit that: these tests are about its default.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Under nohup and behind a script's "&" signals are ignored, and children inherit that: these tests are about defaults.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
 
 TREERING = os.path.abspath(sys.argv[1])
 TAP = Tap()
@@ -253,7 +254,10 @@ def death():
     check('a stopped rank ends too', job, stopped and job.status == 9 and job.seconds < 10)
 
     # SIGTERM is ignored: SIGKILL after 2 s.
-    job = Job('-n', '2', '--', 'sh', '-c', f'trap "" TERM; test $TR_RANK = 0 && exit 3; sleep {tag}').finish()
+    job = Job('-n', '2', '--', 'sh', '-c', f'trap "" TERM; test $TR_RANK = 0 || exec sleep {tag}; read line; exit 3',
+              stdin=subprocess.PIPE)
+    job.find(f'sleep {tag}')  # rank 1 ignores it by now
+    job.finish(b'go\n')
     check('a rank that ignores SIGTERM is killed', job, job.status == 3 and 1.9 < job.seconds < 8)
 
 

@@ -26,8 +26,9 @@ MARK = 'TREERING_TEST_MARK=' + uuid.uuid4().hex
 SHORT = ['--rounds', '2', '--batch-ms', '0.5']
 
 tap = Tap()
-# Under nohup SIGHUP is ignored, and children inherit that: these tests are about its default.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Under nohup and behind a script's "&" signals are ignored, and children inherit that: these tests are about defaults.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
 scratch = tempfile.TemporaryDirectory()
 tmp = os.path.join(scratch.name, 'tmp')
 os.mkdir(tmp)
