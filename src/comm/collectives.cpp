@@ -77,8 +77,14 @@ std::uint64_t extent(const std::uint64_t* counts, const std::uint64_t* displs, i
   return end;
 }
 
+// An empty table, with the capacity of the last call's.
+std::vector<std::uint64_t>& tables_of(const Context& c, Request& r) {
+  r.call.tables = c.comm.spare_tables();
+  return r.call.tables;
+}
+
 // Copies counts and displacements (computed when displs is NULL) behind what `tables` already
-// holds, and checks them. The vector keeps its capacity from call to call.
+// holds, and checks them.
 Status add_table(std::vector<std::uint64_t>& tables, const char* name, const std::uint64_t* counts,
                  const std::uint64_t* displs, int n, Type type) {
   if (counts == nullptr) return invalid_argument(std::string(name) + " is NULL");
@@ -278,7 +284,7 @@ Status all_gather_v(const Context& c, const void* in, void* out, const std::uint
                     const std::uint64_t* displs) {
   const int n = c.comm.size(), me = c.comm.rank();
   Request r = make(Collective::kAllGather, c, in, out, 0);
-  std::vector<std::uint64_t>& t = r.call.tables;
+  std::vector<std::uint64_t>& t = tables_of(c, r);
   TR_RETURN_IF_ERROR(add_table(t, "recvcounts", counts, displs, n, c.type));
   TR_RETURN_IF_ERROR(disjoint("displs", t.data(), t.data() + n, n));
   r.uneven = true;
@@ -296,7 +302,7 @@ Status reduce_scatter_v(const Context& c, const void* in, void* out, const std::
   const int n = c.comm.size(), me = c.comm.rank();
   Request r = make(Collective::kReduceScatter, c, in, out, 0);
   TR_RETURN_IF_ERROR(set_op(r, op, n));
-  std::vector<std::uint64_t>& t = r.call.tables;
+  std::vector<std::uint64_t>& t = tables_of(c, r);
   TR_RETURN_IF_ERROR(add_table(t, "recvcounts", counts, nullptr, n, c.type));
   r.uneven = true;
   r.call.count = t[me];
@@ -321,7 +327,7 @@ Status gather_v(const Context& c, const void* in, std::uint64_t count, void* out
   r.call.in_part = r.call.out_part = Partition::alone(count);
   r.in_bytes = count * type_bytes(c.type);
   if (is_root) {
-    std::vector<std::uint64_t>& t = r.call.tables;
+    std::vector<std::uint64_t>& t = tables_of(c, r);
     TR_RETURN_IF_ERROR(add_table(t, "recvcounts", counts, displs, n, c.type));
     TR_RETURN_IF_ERROR(disjoint("displs", t.data(), t.data() + n, n));
     if (t[root] != count) {
@@ -348,7 +354,7 @@ Status scatter_v(const Context& c, const void* in, const std::uint64_t* counts,
   r.call.in_part = r.call.out_part = Partition::alone(count);
   r.out_bytes = count * type_bytes(c.type);
   if (is_root) {
-    std::vector<std::uint64_t>& t = r.call.tables;
+    std::vector<std::uint64_t>& t = tables_of(c, r);
     TR_RETURN_IF_ERROR(add_table(t, "sendcounts", counts, displs, n, c.type));
     if (t[root] != count) {
       return invalid_argument("sendcounts[root] is " + std::to_string(t[root]) +
@@ -366,7 +372,7 @@ Status all_to_all_v(const Context& c, const void* in, const std::uint64_t* sendc
                     const std::uint64_t* rdispls) {
   const int n = c.comm.size(), me = c.comm.rank();
   Request r = make(Collective::kAllToAll, c, in, out, 0);
-  std::vector<std::uint64_t>& t = r.call.tables;
+  std::vector<std::uint64_t>& t = tables_of(c, r);
   TR_RETURN_IF_ERROR(add_table(t, "sendcounts", sendcounts, sdispls, n, c.type));
   TR_RETURN_IF_ERROR(add_table(t, "recvcounts", recvcounts, rdispls, n, c.type));
   const std::uint64_t *sc = t.data(), *sd = sc + n, *rc = sd + n, *rd = rc + n;

@@ -73,6 +73,12 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
            !last.scaled && !failed_.load(std::memory_order_relaxed) && engine_->idle();
   }
   Status run_again(const void* in, void* out);
+  // Empty: what held the tables of the last blocking call, which nobody uses again.
+  std::vector<std::uint64_t> spare_tables() {
+    std::vector<std::uint64_t> tables = std::move(scratch_.call.tables);
+    tables.clear();
+    return tables;
+  }
 
   // Runs a request: to its end when stream is nullptr, else enqueues it. Holds the guard.
   Status launch(Request& request, Stream* stream);
