@@ -51,8 +51,8 @@ class Placement {
 
   // Waits until the next look. A move takes about ten microseconds, and the kernel may undo it.
   static constexpr std::uint32_t kLookEvery = 32;
-  static constexpr std::uint32_t kLookAfterMove = 256;
-  static constexpr std::uint32_t kLookAfterRefusal = 1024;
+  static constexpr std::uint32_t kLookAfterMove = 64;
+  static constexpr std::uint32_t kLookAfterRefusal = 128;
 };
 
 }  // namespace treering

@@ -137,10 +137,13 @@ Choice finish(const Algorithm& algorithm, const char* why, const ChoiceInput& in
   c.slice_bytes = algorithm.windows ? std::size_t{1} << 62
                                     : slice_bytes_for((in.bytes + chunks - 1) / chunks, in);
   c.stream_slots = in.uneven || in.bytes >= 8 << 10;
-  // Only when the ranks' buffers together are past what caches hold does the receive buffer gain by
-  // it.
-  c.stream_out = !in.uneven && in.bytes * static_cast<std::uint64_t>(in.size) >= std::uint64_t{32}
-                                                                                     << 20;
+  // A receive buffer that caches will not hold anyway gains by streaming stores: no line is read
+  // only to be overwritten. In place, what is overwritten has just been read (but for all-gather,
+  // which reads one part of it). Measured with 2 and 4 ranks on 2 MiB of L2 each: from 8 MiB on 1.1
+  // to 1.5 times faster, but in place 0.75 to 0.95.
+  const bool just_read = in.in_place && in.collective != Collective::kAllGather;
+  c.stream_out = !in.uneven && !just_read &&
+                 in.bytes * static_cast<std::uint64_t>(in.size) >= std::uint64_t{8} << 20;
   return c;
 }
 
