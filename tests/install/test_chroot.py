@@ -21,7 +21,7 @@ NAME = './check --no-sanitizers in a new Debian 12'
 
 def mirror():
     """Where this machine's own apt gets Debian 12 from."""
-    for path in ['/etc/apt/sources.list', *glob.glob('/etc/apt/sources.list.d/*')]:
+    for path in [*glob.glob('/etc/apt/sources.list'), *glob.glob('/etc/apt/sources.list.d/*')]:
         with open(path, encoding='utf-8') as file:
             text = file.read()
         if 'bookworm' in text:
