@@ -19,16 +19,24 @@ from tap import Tap
 NAME = './check --no-sanitizers in a new Debian 12'
 
 
+# A source of Debian 12 itself: deb822 or one line. Others' repositories are not for the chroot.
+URI = re.compile(r'^URIs:\s+(\S+)\s+^Suites:(?=.*\sbookworm(?:\s|$))|^deb(?: \[[^]]*\])?\s+(\S+)\s+bookworm\s', re.M)
+
+
+def sources():
+    """{file: URI} of apt's sources of Debian 12 on this machine."""
+    found = {}
+    for path in glob.glob('/etc/apt/sources.list') + glob.glob('/etc/apt/sources.list.d/*'):
+        with open(path, encoding='utf-8') as file:
+            match = URI.search(file.read())
+        if match:
+            found[path] = match.group(1) or match.group(2)
+    return found
+
+
 def mirror():
     """Where this machine's own apt gets Debian 12 from."""
-    for path in [*glob.glob('/etc/apt/sources.list'), *glob.glob('/etc/apt/sources.list.d/*')]:
-        with open(path, encoding='utf-8') as file:
-            text = file.read()
-        if 'bookworm' in text:
-            found = re.search(r'^(?:URIs:|deb(?: \[[^]]*\])?)\s+(\S+)', text, re.M)
-            if found:
-                return found.group(1)
-    return 'http://deb.debian.org/debian'
+    return next(iter(sources().values()), 'http://deb.debian.org/debian')
 
 
 def why_not():
@@ -45,8 +53,7 @@ def why_not():
 def copy_network_settings(chroot):
     """Proxies, mirrors and certificates: how this machine reaches Debian and PyPI."""
     shutil.copy('/etc/resolv.conf', f'{chroot}/etc/resolv.conf')
-    for path in ['/etc/apt/sources.list', '/etc/pip.conf',
-                 *glob.glob('/etc/apt/sources.list.d/*'), *glob.glob('/etc/apt/apt.conf.d/*prox*'),
+    for path in [*sources(), '/etc/pip.conf', *glob.glob('/etc/apt/apt.conf.d/*prox*'),
                  *glob.glob('/etc/apt/auth.conf.d/*'), *glob.glob('/usr/local/share/ca-certificates/*.crt')]:
         if os.path.isfile(path):
             os.makedirs(os.path.dirname(chroot + path), exist_ok=True)
