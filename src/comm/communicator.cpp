@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <utility>
 
+#include "algos/point_to_point.hpp"
+#include "algos/trace_prims.hpp"
 #include "comm/signature.hpp"
 #include "core/log.hpp"
 #include "transports/registry.hpp"
@@ -205,10 +207,7 @@ Status Communicator::prepare(Request& r, Operation& op) {
   const bool windows = plan->algorithm() != nullptr && plan->algorithm()->windows;
   op.call = std::move(r.call);
   if (sendrecv) {
-    // Source and destination are the link itself; only what both ends share is signed.
-    CallKind shared = kind_of(op.call);
-    shared.root = 0;
-    op.start(*plan, geometry, call_signature(pack(shared), op.call.count, 0), nullptr);
+    op.start(*plan, geometry, sendrecv_signature(op.call), nullptr);
     return {};
   }
   op.sequence = sequence_;
@@ -278,18 +277,12 @@ void Communicator::post_call(std::uint64_t kind, std::uint64_t count) {
 Result<const Plan*> Communicator::sendrecv_plan(int peer, bool is_send) {
   std::unique_ptr<Plan>& plan = sendrecv_plans_[{peer, is_send}];
   if (plan == nullptr) {
-    algos::Schedule s;
-    s.rank = rank_;
-    s.size = size_;
-    algos::Operand link, local;
-    link.space = Space::kLink;
-    link.link = {LinkId::Kind::kSendRecv, 0, is_send ? rank_ : peer, is_send ? peer : rank_};
-    local.space = is_send ? Space::kIn : Space::kOut;
-    s.operands = is_send ? std::vector{local, link} : std::vector{link, local};
-    algos::Step step;
-    step.verb = is_send ? Verb::kSend : Verb::kRecv;
-    step.inputs = step.outputs = 1;
-    s.steps = {step};
+    algos::TracePrims prims(rank_, size_, peer);
+    is_send ? algos::point_to_point::send(prims) : algos::point_to_point::recv(prims);
+    algos::Schedule s = std::move(prims).take();
+    for (algos::Operand& o : s.operands) {
+      if (o.space == Space::kLink) o.link.kind = LinkId::Kind::kSendRecv;
+    }
     TR_ASSIGN_OR_RETURN(plan, Plan::build(std::move(s), nullptr, *transport_));
   }
   return plan.get();
