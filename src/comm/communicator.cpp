@@ -85,6 +85,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   comm->placement_.emplace(std::move(boards), comm->rank_);
   comm->engine_ = std::make_shared<Engine>(*comm, spin_for(*comm->placement_, config));
   TR_RETURN_IF_ERROR(comm->connect_devices(rendezvous));
+  comm->looks_at_pointers_ = config.cuda && (comm->device_ != nullptr || has_devices());
   comm->board_->state.store(RankState::kLive, std::memory_order_release);
   TR_LOG_INFO(comm->rank_, "communicator of %d ranks formed over %s", comm->size_,
               comm->transport_->name());
@@ -292,7 +293,7 @@ Status Communicator::launch(Request& request, Stream* stream) {
   TR_ASSIGN_OR_RETURN(const bool on_device, is_on_device(request, stream));
   if (on_device) return launch_on_device(request, stream);
   if (stream == nullptr && engine_->idle()) {
-    if (failed_.load(std::memory_order_relaxed)) return async_error();
+    TR_RETURN_IF_ERROR(check_usable());
     TR_RETURN_IF_ERROR(prepare_scratch(request));
     return run_scratch();
   }
@@ -301,12 +302,11 @@ Status Communicator::launch(Request& request, Stream* stream) {
 }
 
 Result<std::shared_ptr<Ticket>> Communicator::enqueue(Request& request, Stream* stream) {
-  TR_RETURN_IF_ERROR(async_error());
+  TR_RETURN_IF_ERROR(check_usable());
   if (stream != nullptr) TR_RETURN_IF_ERROR(engine_->start_thread());
   auto ticket = std::make_shared<Ticket>();
   ticket->engine = engine_;
-  const Footprint footprint{request.call.in, request.in_bytes, request.call.out, request.out_bytes,
-                            request.call.collective == Collective::kBarrier};
+  const Footprint footprint = footprint_of(request);
   TR_RETURN_IF_ERROR(prepare(request, ticket->op));
   if (ticket->op.may_stream_slots() && !request.uneven) {
     ticket->op.set_stream_slots(

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "comm/launches.hpp"
 
 namespace treering {
 namespace {
@@ -51,6 +55,58 @@ Status wait_all(const std::vector<std::shared_ptr<Ticket>>& tickets) {
   return {};
 }
 
+// What group_end waits for: the calls without a stream.
+struct Issued {
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  std::vector<Communicator*> on_device;
+};
+
+Status issue_launch(std::span<Kept* const> launch, bool on_device, Issued* issued) {
+  Kept& first = *launch.front();
+  if (!on_device) {
+    TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket,
+                        first.comm->enqueue(first.request, first.stream.get()));
+    if (first.stream == nullptr) issued->tickets.push_back(ticket);
+    return {};
+  }
+  if (first.request.call.collective == Collective::kSendRecv) {
+    std::vector<Communicator::Message> messages;
+    for (Kept* k : launch) messages.push_back({&k->request, k->stream.get()});
+    TR_RETURN_IF_ERROR(first.comm->enqueue_messages(messages));
+  } else {
+    TR_RETURN_IF_ERROR(first.comm->enqueue_on_device(first.request, first.stream.get()));
+  }
+  const bool blocks =
+      std::any_of(launch.begin(), launch.end(), [](const Kept* k) { return k->stream == nullptr; });
+  if (blocks) issued->on_device.push_back(first.comm.get());
+  return {};
+}
+
+// Issues all; stops at the first that fails. Nothing is issued where a call's memory and stream do
+// not fit.
+Status issue(std::vector<Kept>& kept, Issued* issued) {
+  std::vector<GroupedCall> calls;
+  for (const Kept& k : kept) {
+    TR_ASSIGN_OR_RETURN(const bool on_device, k.comm->is_on_device(k.request, k.stream.get()));
+    calls.push_back({footprint_of(k.request), k.comm.get(), on_device,
+                     k.request.call.collective == Collective::kSendRecv});
+  }
+  const std::vector<std::vector<std::size_t>> launches = launches_of(calls);
+  for (const std::vector<std::size_t>& launch : launches) {
+    if (launch.size() > static_cast<std::size_t>(DeviceEngine::kMaxMessages)) {
+      return unsupported("a group has " + std::to_string(launch.size()) +
+                         " sends and receives of device memory on one communicator; at most " +
+                         std::to_string(DeviceEngine::kMaxMessages) + " can progress together");
+    }
+  }
+  for (const std::vector<std::size_t>& launch : launches) {
+    std::vector<Kept*> members;
+    for (const std::size_t i : launch) members.push_back(&kept[i]);
+    TR_RETURN_IF_ERROR(issue_launch(members, calls[launch.front()].on_device, issued));
+  }
+  return {};
+}
+
 }  // namespace
 
 bool in_group() { return t_group.depth > 0; }
@@ -87,28 +143,10 @@ Status group_end() {
     guards.push_back(std::make_unique<Communicator::Guard>());
     TR_RETURN_IF_ERROR(guards.back()->enter(*comm));
   }
-  std::vector<std::shared_ptr<Ticket>> waited;
-  std::vector<Communicator*> on_device;
-  Status status;
-  for (Kept& k : kept) {
-    const Result<bool> is_on_device = k.comm->is_on_device(k.request, k.stream.get());
-    status = is_on_device.status();
-    if (!status.ok()) break;
-    if (is_on_device.value()) {
-      status = k.comm->enqueue_on_device(k.request, k.stream.get());
-      if (!status.ok()) break;
-      if (k.stream == nullptr) on_device.push_back(k.comm.get());
-      continue;
-    }
-    Result<std::shared_ptr<Ticket>> ticket = k.comm->enqueue(k.request, k.stream.get());
-    if (!ticket.ok()) {
-      status = ticket.status();
-      break;
-    }
-    if (k.stream == nullptr) waited.push_back(ticket.value());
-  }
-  Status finished = wait_all(waited);
-  for (Communicator* comm : on_device) {
+  Issued issued;
+  Status status = issue(kept, &issued);
+  Status finished = wait_all(issued.tickets);
+  for (Communicator* comm : issued.on_device) {
     const Status done = comm->wait_for_device();
     if (finished.ok()) finished = done;
   }
