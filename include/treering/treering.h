@@ -169,8 +169,8 @@ TR_API tr_result_t tr_event_destroy(tr_event_t event);
  * together: the way to send and receive at once, and to drive several communicators from one
  * thread. If a call inside a group fails, tr_group_end returns that error and issues nothing.
  * Calls on device memory are issued in the order in which they are called: sends and receives
- * progress together from one collective of their communicator to the next, but for one that shares a
- * buffer with an earlier call of the group (one of the two writes it), which begins when that is
+ * progress together from one collective of their communicator to the next, but for one that shares
+ * a buffer with an earlier call of the group (one of the two writes it), which begins when that is
  * done. */
 TR_API tr_result_t tr_group_start(void);
 TR_API tr_result_t tr_group_end(void);
@@ -265,8 +265,8 @@ TR_API tr_result_t tr_exscan(const void* sendbuf, void* recvbuf, uint64_t count,
  */
 /* Matched in issue order per (communicator, source, destination); there are no tags. A send may
  * return when its data is buffered; a program that needs that is wrong: group a send and a receive
- * that must overlap. Peer may be the rank itself, inside a group. Count and type must be the same at
- * both ends, and either both buffers are host memory or both are device memory.
+ * that must overlap. Peer may be the rank itself, inside a group. Count and type must be the same
+ * at both ends, and either both buffers are host memory or both are device memory.
  *
  * On device memory the sends and receives of a group are one kernel, which runs as if on each of
  * their streams; at most 768 of a communicator (TR_UNSUPPORTED beyond). Those of different groups,

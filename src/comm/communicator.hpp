@@ -201,7 +201,8 @@ class Communicator final : public EngineOwner,
     std::size_t bytes = 0;
   };
   std::vector<LocalWindow> local_windows_;
-  std::uint64_t sequence_ = 0;  // collectives issued
+  std::uint64_t sequence_ = 0;    // collectives issued
+  std::uint64_t waited_for_ = 0;  // so many of them, when wait_for_device waits no longer
   bool warned_ = false;
   std::byte barrier_bytes_[2]{};
   std::uint64_t forks_ = 0;  // of the process when this was made

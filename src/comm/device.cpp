@@ -177,6 +177,7 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
   const std::uint64_t kind = pack(call_kind);
   const std::uint64_t signature = call_signature(kind, r.uneven ? 0 : r.call.count, sequence_);
   post_call(kind, r.call.count);
+  if (stream == nullptr) waited_for_ = sequence_;
   const Status status = device_->launch(r.call, plan, signature, use_stream(stream));
   return status.ok() ? status : fail_on_device(status);
 }
@@ -233,7 +234,9 @@ Status Communicator::wait_for_device() {
     if (done || backoff.pause()) {
       if (a_board_differs()) status = check_same_call(operation_before(sequence_));
       if (status.ok() && done) {
-        board_->completed.store(sequence_, std::memory_order_relaxed);
+        board_->completed.store(
+            std::max(waited_for_, board_->completed.load(std::memory_order_relaxed)),
+            std::memory_order_relaxed);
         return {};
       }
       if (status.ok() && aborted_.load(std::memory_order_acquire)) status = async_error();
