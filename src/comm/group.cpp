@@ -16,6 +16,9 @@ struct Kept {
   std::shared_ptr<Communicator> comm;
   Request request;
   std::shared_ptr<Stream> stream;
+  bool on_device = false;
+
+  bool is_message() const { return request.call.collective == Collective::kSendRecv; }
 };
 
 struct Group {
@@ -61,15 +64,16 @@ struct Issued {
   std::vector<Communicator*> on_device;
 };
 
-Status issue_launch(std::span<Kept* const> launch, bool on_device, Issued* issued) {
+// Calls that are issued together: one, or several messages on the device.
+Status issue_launch(std::span<Kept* const> launch, Issued* issued) {
   Kept& first = *launch.front();
-  if (!on_device) {
+  if (!first.on_device) {
     TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket,
                         first.comm->enqueue(first.request, first.stream.get()));
     if (first.stream == nullptr) issued->tickets.push_back(ticket);
     return {};
   }
-  if (first.request.call.collective == Collective::kSendRecv) {
+  if (first.is_message()) {
     std::vector<Communicator::Message> messages;
     for (Kept* k : launch) messages.push_back({&k->request, k->stream.get()});
     TR_RETURN_IF_ERROR(first.comm->enqueue_messages(messages));
@@ -82,14 +86,10 @@ Status issue_launch(std::span<Kept* const> launch, bool on_device, Issued* issue
   return {};
 }
 
-// Issues all; stops at the first that fails. Nothing is issued where a call's memory and stream do
-// not fit.
-Status issue(std::vector<Kept>& kept, Issued* issued) {
+Status issue_in_launches(std::vector<Kept>& kept, Issued* issued) {
   std::vector<GroupedCall> calls;
   for (const Kept& k : kept) {
-    TR_ASSIGN_OR_RETURN(const bool on_device, k.comm->is_on_device(k.request, k.stream.get()));
-    calls.push_back({footprint_of(k.request), k.comm.get(), on_device,
-                     k.request.call.collective == Collective::kSendRecv});
+    calls.push_back({footprint_of(k.request), k.comm.get(), k.on_device, k.is_message()});
   }
   const std::vector<std::vector<std::size_t>> launches = launches_of(calls);
   for (const std::vector<std::size_t>& launch : launches) {
@@ -102,7 +102,23 @@ Status issue(std::vector<Kept>& kept, Issued* issued) {
   for (const std::vector<std::size_t>& launch : launches) {
     std::vector<Kept*> members;
     for (const std::size_t i : launch) members.push_back(&kept[i]);
-    TR_RETURN_IF_ERROR(issue_launch(members, calls[launch.front()].on_device, issued));
+    TR_RETURN_IF_ERROR(issue_launch(members, issued));
+  }
+  return {};
+}
+
+// Issues all, and stops at the first that fails. Nothing is issued where a call's memory and stream
+// do not fit.
+Status issue(std::vector<Kept>& kept, Issued* issued) {
+  bool has_messages = false;  // on the device
+  for (Kept& k : kept) {
+    TR_ASSIGN_OR_RETURN(k.on_device, k.comm->is_on_device(k.request, k.stream.get()));
+    has_messages |= k.on_device && k.is_message();
+  }
+  if (has_messages) return issue_in_launches(kept, issued);
+  for (Kept& k : kept) {
+    Kept* const alone = &k;
+    TR_RETURN_IF_ERROR(issue_launch({&alone, 1}, issued));
   }
   return {};
 }
@@ -123,7 +139,7 @@ bool group_uses(const Communicator& comm) {
 
 Status run_or_keep(Communicator& comm, Request& request, std::shared_ptr<Stream> stream) {
   if (!in_group()) return comm.launch(request, stream.get());
-  t_group.kept.push_back({comm.shared_from_this(), std::move(request), std::move(stream)});
+  t_group.kept.push_back({comm.shared_from_this(), std::move(request), std::move(stream), false});
   return {};
 }
 

@@ -294,6 +294,52 @@ TEST(Messages, AGraphIsCapturedOnceAndReplayedOften) {
   });
 }
 
+// The streams of a group join in a graph as they do outside of one, and afterwards again.
+TEST(Messages, OfSeveralStreamsCanBeCaptured) {
+  const Env slots("TR_CUDA_SLOT_BYTES", "1024");
+  expect_fine(2, [](tr_comm_t comm, int rank, int) -> std::string {
+    const UserStream a, b;
+    constexpr std::uint64_t kCount = 30000;
+    DeviceArray<std::int32_t> in(kCount, rank);
+    const DeviceArray<std::int32_t> out(kCount, -1);
+    const auto exchange_on_both = [&]() -> std::string {
+      RETURN_IF_FAILED(tr_group_start());
+      RETURN_IF_FAILED(tr_send(in.get(), kCount, TR_INT32, 1 - rank, comm, a.get()));
+      RETURN_IF_FAILED(tr_recv(out.get(), kCount, TR_INT32, 1 - rank, comm, b.get()));
+      RETURN_IF_FAILED(tr_group_end());
+      return {};
+    };
+    cudaEvent_t fork = nullptr, join = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    bool fine = cudaEventCreateWithFlags(&fork, cudaEventDisableTiming) == cudaSuccess &&
+                cudaEventCreateWithFlags(&join, cudaEventDisableTiming) == cudaSuccess &&
+                cudaStreamBeginCapture(a.cuda(), cudaStreamCaptureModeThreadLocal) == cudaSuccess &&
+                cudaEventRecord(fork, a.cuda()) == cudaSuccess &&
+                cudaStreamWaitEvent(b.cuda(), fork, 0) == cudaSuccess;
+    if (std::string wrong = exchange_on_both(); !wrong.empty()) return wrong;
+    fine = fine && cudaEventRecord(join, b.cuda()) == cudaSuccess &&
+           cudaStreamWaitEvent(a.cuda(), join, 0) == cudaSuccess &&
+           cudaStreamEndCapture(a.cuda(), &graph) == cudaSuccess &&
+           cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess;
+    if (!fine || out.wrong(-1) != 0) return "the capture";
+    for (int i = 0; i < 3; ++i) {
+      in.fill(10 * i + rank);
+      if (cudaGraphLaunch(exec, a.cuda()) != cudaSuccess) return "launch";
+      RETURN_IF_FAILED(tr_stream_synchronize(a.get()));
+      if (out.wrong(10 * i + 1 - rank) != 0) return "replay";
+      in.fill(100 * i + rank);
+      if (std::string wrong = exchange_on_both(); !wrong.empty()) return wrong;
+      RETURN_IF_FAILED(tr_stream_synchronize(b.get()));
+      if (out.wrong(100 * i + 1 - rank) != 0) return "after a replay";
+      RETURN_IF_FAILED(tr_stream_synchronize(a.get()));
+    }
+    fine = cudaGraphExecDestroy(exec) == cudaSuccess && cudaGraphDestroy(graph) == cudaSuccess &&
+           cudaEventDestroy(fork) == cudaSuccess && cudaEventDestroy(join) == cudaSuccess;
+    return fine ? "" : "destroy";
+  });
+}
+
 // What is received in a group may be reduced and sent on in the same group: calls that share
 // buffers keep their order.
 TEST(Messages, InAGroupWithCollectivesKeepTheOrderOfTheirBuffers) {
