@@ -47,7 +47,7 @@ class Transport {
   virtual Board& board(int rank) = 0;
 
   // Slow path of a wait, at most every few milliseconds: has a peer process ended? An error names
-  // it. A peer that finalized first is no error here.
+  // it. A peer that finalized first is no error here. Any thread, as has_ended.
   virtual Status check_peers() = 0;
   // Did this rank's process end or leave (finalized)? For the text of a wait on that very rank.
   virtual bool has_ended(int rank) = 0;

@@ -1,4 +1,5 @@
-// DeviceCall: everything that a collective's kernel is told, by value.
+// DeviceCall: everything that a collective's kernel is told, by value. DeviceMessages: the same for
+// the sends and receives of a group.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +46,34 @@ struct DeviceCall {
   const std::uint64_t* tables_from = nullptr;
   std::uint64_t tables[4 * kMaxDeviceRanks];
 };
-// Kernel parameters hold 4 KiB on every architecture.
-static_assert(sizeof(DeviceCall) <= 4096);
+
+// A send or receive. What both ends must agree on follows from type and count, but for `data`.
+struct DeviceMessage {
+  std::byte* data;          // only read of a send
+  std::uint64_t elems;      // at least 1
+  std::uint64_t signature;  // of type and count
+  std::uint32_t slice_elems;
+  std::int16_t peer;
+  Type type;
+  bool is_send;
+};
+
+// Up to kMost of them, lane by lane: what goes to a peer is a lane, and what comes from it another;
+// in a lane, in issue order. Lane i has the messages begin[i] .. begin[i + 1] - 1. Slice s of a
+// message goes over channel s mod call.channels.
+template <int kMost>
+struct DeviceMessages {
+  DeviceCall call;  // collective is kSendRecv; of the rest: rank, size, channels, links, reports ..
+  std::int32_t lanes;
+  std::uint16_t begin[2 * kMaxDeviceRanks + 1];
+  DeviceMessage messages[kMost];
+};
+inline constexpr int kFewMessages = 32;
+inline constexpr int kMostMessages = 768;
+
+// Kernel parameters hold 4 KiB on every architecture and with every driver, and 32,764 bytes with
+// drivers of CUDA 12.1 and later, which CUDA 13 needs anyway.
+static_assert(sizeof(DeviceCall) <= 4096 && sizeof(DeviceMessages<kFewMessages>) <= 4096 &&
+              sizeof(DeviceMessages<kMostMessages>) <= 32764);
 
 }  // namespace treering::cuda

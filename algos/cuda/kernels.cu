@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <span>
 
 #include "algos/barrier.hpp"
 #include "algos/cuda/kernels.hpp"
 #include "algos/cuda/launch.cuh"
 #include "algos/cuda/ll.cuh"
+#include "algos/cuda/messages.cuh"
 #include "algos/cuda/prims.cuh"
 #include "algos/cuda/simple.cuh"
 #include "algos/direct.hpp"
@@ -101,14 +103,23 @@ int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks,
                 dim3(static_cast<unsigned>(threads)), 0, static_cast<cudaStream_t>(stream), call);
 }
 
-int resident_blocks(const DeviceKernel& kernel, int threads, int* blocks) {
-  int device = 0, processors = 0, per_processor = 0;
+int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messages, int blocks,
+                   int threads, void* stream) {
+  return launch_messages(call, messages, blocks, threads, static_cast<cudaStream_t>(stream));
+}
+
+int resident_blocks(int threads, int* blocks) {
+  int device = 0, processors = 0, collectives = 0, messages = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   }
-  if (error == cudaSuccess) error = blocks_per_sm(&per_processor, kernel.entry, threads, 0);
-  *blocks = processors * per_processor;
+  const auto* ring = find_kernel(C::kAllReduce, "ring", DeviceProtocol::kSimple);
+  if (error == cudaSuccess) error = blocks_per_sm(&collectives, ring->entry, threads, 0);
+  if (error == cudaSuccess) {
+    error = blocks_per_sm(&messages, run_messages<Simple, kMostMessages>, threads, 0);
+  }
+  *blocks = processors * std::min(collectives, messages);
   return error;
 }
 

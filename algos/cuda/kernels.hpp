@@ -2,9 +2,11 @@
 // host code includes this.
 //
 // A kernel is an algorithm of algos/*.hpp over CudaPrims<Protocol>; grid = lanes * channels blocks,
-// block i runs lane i mod lanes of channel i / lanes.
+// block i runs lane i mod lanes of channel i / lanes. Sends and receives have a kernel of their
+// own, of any number of blocks a channel (algos/cuda/messages.cuh).
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "core/device_link.hpp"
@@ -12,7 +14,8 @@
 
 namespace treering::cuda {
 
-struct DeviceCall;  // algos/cuda/call.hpp
+struct DeviceCall;     // algos/cuda/call.hpp
+struct DeviceMessage;  // algos/cuda/call.hpp
 
 inline constexpr int kMaxThreads = 256;  // of a block
 
@@ -30,7 +33,12 @@ const DeviceKernel* find_kernel(Collective collective, std::string_view algorith
 // Returns a cudaError_t.
 int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks, int threads,
                  void* stream);
-// How many such blocks the current device holds at once. Returns a cudaError_t.
-int resident_blocks(const DeviceKernel& kernel, int threads, int* blocks);
+// Starts the kernel of sends and receives: at most kMostMessages, sorted by lanes, none of them
+// empty. `blocks` is a multiple of call.channels. Returns a cudaError_t.
+int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messages, int blocks,
+                   int threads, void* stream);
+// How many such blocks, of whichever of the kernels, the current device holds at once. Returns a
+// cudaError_t.
+int resident_blocks(int threads, int* blocks);
 
 }  // namespace treering::cuda

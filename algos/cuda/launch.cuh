@@ -16,7 +16,7 @@ cudaError_t launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t
   static_assert(sizeof...(Params) == sizeof...(Args), "a kernel takes all of its arguments");
   static_assert((std::is_trivially_copyable_v<Params> && ...),
                 "kernel arguments are copied as bytes");
-  static_assert((sizeof(Params) + ... + 0) <= 4000, "kernel arguments are too long");
+  static_assert((sizeof(Params) + ... + 0) <= 32764, "kernel arguments are too long");
 #ifdef __CUDACC__
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;

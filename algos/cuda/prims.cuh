@@ -38,8 +38,8 @@ struct LinkSet {
 
 // What the threads of a block share. Lies in shared memory; without constructors.
 struct BlockState {
-  DeviceLinkEnds ends[kNumDeviceLinkClasses]
-                     [kMaxDeviceRanks];  // of this block's channel, loaded once
+  // Of this block's channel, loaded once: the collectives' two classes, or the messages' only one.
+  DeviceLinkEnds ends[2][kMaxDeviceRanks];
   FoldArgs fold;
   // DeviceReport::State, of a fold with the input (fold_failure). Two, so that no thread can still
   // read the one of the last phase when another writes that of the next one: all must leave at the
@@ -54,12 +54,15 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   // Called by all threads of the block, like everything here.
   TR_DEVICE CudaPrims(const DeviceCall& call, BlockState& state, int lane, int channel);
   TR_DEVICE void begin_round(std::uint64_t round) { round_ = round; }
+  // The call, from now on: a send or receive of several (algos/cuda/messages.cuh). A round is a
+  // slice.
+  TR_DEVICE void begin_message(const DeviceMessage& message);
   TR_DEVICE bool failed() const { return failed_; }
   TR_DEVICE void finish();  // the links' numbers go back to memory
 
   TR_DEVICE int rank() const { return call_.rank; }
   TR_DEVICE int size() const { return call_.size; }
-  TR_DEVICE int root() const { return call_.root; }
+  TR_DEVICE int root() const { return root_; }
   TR_DEVICE bool lane(int i) const { return i == lane_; }
 
   TR_DEVICE LinkSet nobody() const { return {}; }
@@ -81,7 +84,36 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   TR_DEVICE void step(Verb verb, const LinkSet& from, Chunk local, Chunk dst, const LinkSet& to,
                       Last last);
 
+  // Of the links of messages, whose numbers thread 0 keeps: could it go on now?
+  TR_DEVICE bool can_move(const DeviceMessage& message) {
+    DeviceLinkEnds& mine = state_.ends[0][message.peer];
+    return message.is_send ? has_room(mine.tx) : has_message(mine.rx);
+  }
+  TR_DEVICE void give_up_message(DeviceReport::State why, const DeviceMessage& message,
+                                 std::uint64_t slice);
+
  private:
+  TR_DEVICE static bool has_room(DeviceTx& tx) {
+    if (tx.next - tx.released < kDeviceSlots) return true;
+    tx.released = load_acquire(tx.head);  // pairs with run_slice of the reader
+    return tx.next - tx.released < kDeviceSlots;
+  }
+  TR_DEVICE static bool has_message(const DeviceRx& rx) {
+    // Pairs with run_slice of the writer.
+    return load_acquire(&rx.tail[rx.next % kDeviceSlots].number) == rx.next + 1;
+  }
+  TR_DEVICE bool is_messages() const { return call_.collective == Collective::kSendRecv; }
+  TR_DEVICE DeviceLinkEnds& stored_ends(int i) const {  // ends[i / size][i % size] at rest
+    const auto cls = is_messages() ? DeviceLinkClass::kSendRecv : DeviceLinkClass(i / call_.size);
+    return call_.links.ends[call_.links.index(Protocol::kId, channel_, cls, i % call_.size)];
+  }
+  // Of what other lanes use, whole numbers, but not of one moment.
+  TR_DEVICE static DeviceLinkEnds load_ends(const DeviceLinkEnds& e) {
+    return {
+        {e.tx.slots, e.tx.tail, e.tx.head, load_relaxed(&e.tx.next), load_relaxed(&e.tx.released)},
+        {e.rx.slots, e.rx.tail, e.rx.head, load_relaxed(&e.rx.next)}};
+  }
+  TR_DEVICE int num_ends() const { return (is_messages() ? 1 : 2) * call_.size; }
   TR_DEVICE LinkSet one(int q, int channel) const;
   TR_DEVICE LinkSet few(const Peers& peers, int channel) const;
   TR_DEVICE LinkSet range(int first, int end, DeviceLinkClass cls) const;
@@ -90,6 +122,7 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   }
   // One thread serves a link, always the same one: what it knows of the link needs no barrier.
   TR_DEVICE bool serves(const LinkSet& set, int i, bool tx) const {
+    if (is_messages()) return thread_id() == 0;  // can_move
     return (2 * set.peer(i) + (tx ? 1 : 0)) % block_threads() == thread_id();
   }
   // Of the i-th source among the inputs of a fold: the own one has its place among those of lower
@@ -109,8 +142,16 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
 
   const DeviceCall& call_;
   BlockState& state_;
+  // Of the call, or of the message at hand.
+  const std::byte* in_;
+  std::byte* out_;
   Partition in_part_;
   Partition out_part_;
+  std::uint64_t slice_elems_;
+  std::uint64_t call_signature_;
+  Type type_;
+  std::int32_t root_;
+
   std::uint64_t round_ = 0;
   std::uint64_t signature_ = 0;  // of the slice at hand
   bool failed_ = false;          // the same in all threads
@@ -123,33 +164,45 @@ TR_DEVICE CudaPrims<Protocol>::CudaPrims(const DeviceCall& call, BlockState& sta
                                          int channel)
     : call_(call),
       state_(state),
+      in_(call.in),
+      out_(call.out),
       in_part_(call.in_part.rebased(call.tables_from, call.tables)),
       out_part_(call.out_part.rebased(call.tables_from, call.tables)),
+      slice_elems_(call.slice_elems),
+      call_signature_(call.signature),
+      type_(call.type),
+      root_(call.root),
       lane_(lane),
       channel_(channel) {
-  for (int i = thread_id(); i < 2 * call.size; i += block_threads()) {
-    const auto cls = DeviceLinkClass(i / call.size);
-    state.ends[i / call.size][i % call.size] =
-        call.links.ends[call.links.index(Protocol::kId, channel, cls, i % call.size)];
+  for (int i = thread_id(); i < num_ends(); i += block_threads()) {
+    state.ends[i / call.size][i % call.size] = load_ends(stored_ends(i));
   }
   if (thread_id() == 0) state.gather_failed = state.fold_failed = DeviceReport::kFine;
   barrier_sync(0, block_threads());
 }
 
 template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::begin_message(const DeviceMessage& message) {
+  in_ = out_ = message.data;
+  in_part_ = out_part_ = Partition::alone(message.elems);
+  slice_elems_ = message.slice_elems;
+  call_signature_ = message.signature;
+  type_ = message.type;
+  root_ = message.peer;
+}
+
+template <class Protocol>
 TR_DEVICE void CudaPrims<Protocol>::finish() {
   barrier_sync(0, block_threads());
-  for (int i = thread_id(); i < 2 * call_.size; i += block_threads()) {
-    const int cls = i / call_.size, peer = i % call_.size;
-    const DeviceLinkEnds& mine = state_.ends[cls][peer];
-    DeviceLinkEnds& stored =
-        call_.links.ends[call_.links.index(Protocol::kId, channel_, DeviceLinkClass(cls), peer)];
-    // Another lane's block may have moved the ends that this one did not use.
-    if (mine.tx.next > stored.tx.next) {
-      stored.tx.next = mine.tx.next;
-      stored.tx.released = mine.tx.released;
+  for (int i = thread_id(); i < num_ends(); i += block_threads()) {
+    const DeviceLinkEnds& mine = state_.ends[i / call_.size][i % call_.size];
+    DeviceLinkEnds& stored = stored_ends(i);
+    // Another lane's block may have moved, or move just now, the ends that this one did not use.
+    if (mine.tx.next > load_relaxed(&stored.tx.next)) {
+      store_relaxed(&stored.tx.next, mine.tx.next);
+      store_relaxed(&stored.tx.released, mine.tx.released);
     }
-    if (mine.rx.next > stored.rx.next) stored.rx.next = mine.rx.next;
+    if (mine.rx.next > load_relaxed(&stored.rx.next)) store_relaxed(&stored.rx.next, mine.rx.next);
   }
 }
 
@@ -205,11 +258,11 @@ TR_DEVICE void CudaPrims<Protocol>::step(Verb verb, const LinkSet& from, Chunk l
                                          const LinkSet& to, Last last) {
   const std::uint64_t total = step_elems(local, dst);
   for (std::uint32_t k = 0; k < call_.slices_per_round; ++k) {
-    const std::uint64_t first = (round_ * call_.slices_per_round + k) * call_.slice_elems;
+    const std::uint64_t first = (round_ * call_.slices_per_round + k) * slice_elems_;
     if (first >= total || failed()) return;
     const std::uint64_t left = total - first;
     run_slice(verb, from, local, dst, to, last == Last::kYes, first,
-              left < call_.slice_elems ? left : call_.slice_elems);
+              left < slice_elems_ ? left : slice_elems_);
   }
 }
 
@@ -221,11 +274,7 @@ TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from,
   for (int i = 0; i < to.count; ++i) {
     if (!serves(to, i, true)) continue;
     DeviceTx& tx = ends(to, i).tx;
-    const DeviceReport::State why = wait_until(call_, [&] {
-      if (tx.next - tx.released < kDeviceSlots) return true;
-      tx.released = load_acquire(tx.head);
-      return tx.next - tx.released < kDeviceSlots;
-    });
+    const DeviceReport::State why = wait_until(call_, [&] { return has_room(tx); });
     if (why != DeviceReport::kFine) give_up(why, verb, true, to.peer(i), chunk, tx.next);
     state_.fold.outputs[i] = {tx.slots + tx.next % kDeviceSlots * slot_bytes, tx.next + 1};
   }
@@ -234,12 +283,10 @@ TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from,
     const DeviceRx& rx = ends(from, i).rx;
     if constexpr (Protocol::kHasTail) {
       const int peer = from.peer(i);
-      const DeviceTail& tail = rx.tail[rx.next % kDeviceSlots];
-      const DeviceReport::State why =
-          wait_until(call_, [&] { return load_acquire(&tail.number) == rx.next + 1; });
+      const DeviceReport::State why = wait_until(call_, [&] { return has_message(rx); });
       if (why != DeviceReport::kFine) {
         give_up(why, verb, false, peer, chunk, rx.next);
-      } else if (load_relaxed(&tail.signature) != signature_) {
+      } else if (load_relaxed(&rx.tail[rx.next % kDeviceSlots].signature) != signature_) {
         give_up(DeviceReport::kMismatch, verb, false, peer, chunk, rx.next);
       }
     }
@@ -253,11 +300,11 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
                                                      Chunk dst, const LinkSet& to, bool last,
                                                      std::uint64_t first_elem,
                                                      std::uint64_t elems) {
-  const std::size_t elem_bytes = type_bytes(call_.type);
+  const std::size_t elem_bytes = type_bytes(type_);
   const std::uint64_t bytes = elems * elem_bytes;
   const bool has_local = local.space == Space::kIn || local.space == Space::kOut;
   const bool has_dst = dst.space == Space::kOut;
-  signature_ = call_.signature + bytes * 0x9E3779B97F4A7C15ull;
+  signature_ = call_signature_ + bytes * 0x9E3779B97F4A7C15ull;
   FoldArgs& fold = state_.fold;
   gather_links(verb, from, has_local, has_dst ? dst.index : local.index, to);
   int lower = 0;
@@ -269,10 +316,10 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
   const std::byte* const source =
       !has_local ? nullptr
       : local.space == Space::kIn
-          ? call_.in + (in_part_.offset(local.index) + first_elem) * elem_bytes
-          : call_.out + (out_part_.offset(local.index) + first_elem) * elem_bytes;
+          ? in_ + (in_part_.offset(local.index) + first_elem) * elem_bytes
+          : out_ + (out_part_.offset(local.index) + first_elem) * elem_bytes;
   std::byte* const target =
-      has_dst ? call_.out + (out_part_.offset(dst.index) + first_elem) * elem_bytes : nullptr;
+      has_dst ? out_ + (out_part_.offset(dst.index) + first_elem) * elem_bytes : nullptr;
   if (thread_id() == 0) {
     if (has_local) fold.inputs[lower] = {const_cast<std::byte*>(source), 0};
     if (has_dst) fold.outputs[to.count] = {target, 0};
@@ -288,7 +335,7 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
 
   const bool onto_itself = moves && outputs == 1 && source != nullptr && source == target;
   if (!onto_itself) {
-    treering::cuda::fold(Protocol::access(fold, call_, &state_.fold_failed), fold, call_.type,
+    treering::cuda::fold(Protocol::access(fold, call_, &state_.fold_failed), fold, type_,
                          moves ? RedOp::kNone : call_.op, call_.factor);
   }
   if constexpr (!Protocol::kHasTail) {
@@ -312,7 +359,7 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
       if constexpr (kFault == Fault::kRelaxedPost) {
         store_relaxed(&tail.number, tx.next + 1);
       } else {
-        store_release(&tail.number, tx.next + 1);  // pairs with gather_links
+        store_release(&tail.number, tx.next + 1);  // pairs with has_message
       }
     }
     ++tx.next;
@@ -320,7 +367,7 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& f
   for (int i = 0; i < from.count; ++i) {
     if (!serves(from, i, false)) continue;
     DeviceRx& rx = ends(from, i).rx;
-    store_release(rx.head, ++rx.next);  // pairs with gather_links of the writer
+    store_release(rx.head, ++rx.next);  // pairs with has_room of the writer
   }
 }
 
@@ -347,8 +394,21 @@ TR_DEVICE void CudaPrims<Protocol>::give_up(DeviceReport::State why, Verb verb, 
   report.chunk = chunk;
   report.number = number;
   report.round = round_;
+  report.elems = is_messages() ? in_part_.elems(0) : 0;
+  report.type = type_;
   store_release(&report.state, static_cast<std::uint32_t>(why));
   state_.gather_failed = static_cast<std::int32_t>(why);
+}
+
+template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::give_up_message(DeviceReport::State why,
+                                                    const DeviceMessage& message,
+                                                    std::uint64_t slice) {
+  begin_message(message);
+  begin_round(slice);
+  const DeviceLinkEnds& mine = state_.ends[0][message.peer];
+  give_up(why, message.is_send ? Verb::kSend : Verb::kRecv, message.is_send, message.peer, 0,
+          message.is_send ? mine.tx.next : mine.rx.next);
 }
 
 }  // namespace treering::cuda

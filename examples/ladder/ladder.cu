@@ -269,8 +269,8 @@ void check_room(Options& options, const cudaDeviceProp& device) {
     refuse("%d ranks with %d channels need %d blocks at once, and %s holds %d: take fewer channels",
            options.ranks, options.channels, options.ranks * options.channels, device.name, blocks);
   }
-  // A communicator reserves four blocks a channel.
-  options.library_channels = std::clamp(blocks / (4 * options.ranks), 1, options.channels);
+  // A communicator reserves six blocks a channel: four for collectives, two for messages.
+  options.library_channels = std::clamp(blocks / (6 * options.ranks), 1, options.channels);
 }
 
 int main_of(int argc, char** argv) {

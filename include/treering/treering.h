@@ -148,7 +148,8 @@ TR_API tr_result_t tr_stream_create(tr_stream_t* stream);
  * they can be captured into a graph. Destroy it with tr_stream_destroy, which leaves the CUDA
  * stream alone. A call fails if its kernel could not be started; what goes wrong later, such as a
  * rank that does not come, is an error of tr_stream_synchronize, of later calls, and of
- * tr_comm_get_async_error. */
+ * tr_comm_get_async_error. Of a rank that dies tr_stream_synchronize learns soon; who waits with
+ * CUDA's own functions, at the deadline. */
 TR_API tr_result_t tr_stream_from_cuda(tr_stream_t* stream, void* cuda_stream);
 /* Waits for all operations on the stream; returns the first error among them. NULL: TR_SUCCESS. */
 TR_API tr_result_t tr_stream_synchronize(tr_stream_t stream);
@@ -166,7 +167,11 @@ TR_API tr_result_t tr_event_destroy(tr_event_t event);
  */
 /* Operations called between start and end are issued together at the outermost end and progress
  * together: the way to send and receive at once, and to drive several communicators from one
- * thread. If a call inside a group fails, tr_group_end returns that error and issues nothing. */
+ * thread. If a call inside a group fails, tr_group_end returns that error and issues nothing.
+ * Calls on device memory are issued in the order in which they are called: sends and receives
+ * progress together from one collective of their communicator to the next, but for one that shares
+ * a buffer with an earlier call of the group (one of the two writes it), which begins when that is
+ * done. */
 TR_API tr_result_t tr_group_start(void);
 TR_API tr_result_t tr_group_end(void);
 
@@ -260,7 +265,13 @@ TR_API tr_result_t tr_exscan(const void* sendbuf, void* recvbuf, uint64_t count,
  */
 /* Matched in issue order per (communicator, source, destination); there are no tags. A send may
  * return when its data is buffered; a program that needs that is wrong: group a send and a receive
- * that must overlap. Peer may be the rank itself, inside a group. */
+ * that must overlap. Peer may be the rank itself, inside a group. Count and type must be the same
+ * at both ends, and either both buffers are host memory or both are device memory.
+ *
+ * On device memory the sends and receives of a group are one kernel, which runs as if on each of
+ * their streams; at most 768 of a communicator (TR_UNSUPPORTED beyond). Those of different groups,
+ * and single ones, take turns, whatever their streams; no collective waits for them, nor they for
+ * one, but where the streams say so. */
 TR_API tr_result_t tr_send(const void* sendbuf, uint64_t count, tr_type_t type, int peer,
                            tr_comm_t comm, tr_stream_t stream);
 TR_API tr_result_t tr_recv(void* recvbuf, uint64_t count, tr_type_t type, int peer, tr_comm_t comm,

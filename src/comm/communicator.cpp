@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <utility>
 
+#include "algos/point_to_point.hpp"
+#include "algos/trace_prims.hpp"
 #include "comm/signature.hpp"
 #include "core/log.hpp"
 #include "transports/registry.hpp"
@@ -83,6 +85,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   comm->placement_.emplace(std::move(boards), comm->rank_);
   comm->engine_ = std::make_shared<Engine>(*comm, spin_for(*comm->placement_, config));
   TR_RETURN_IF_ERROR(comm->connect_devices(rendezvous));
+  comm->looks_at_pointers_ = config.cuda && (comm->device_ != nullptr || has_devices());
   comm->board_->state.store(RankState::kLive, std::memory_order_release);
   TR_LOG_INFO(comm->rank_, "communicator of %d ranks formed over %s", comm->size_,
               comm->transport_->name());
@@ -205,10 +208,7 @@ Status Communicator::prepare(Request& r, Operation& op) {
   const bool windows = plan->algorithm() != nullptr && plan->algorithm()->windows;
   op.call = std::move(r.call);
   if (sendrecv) {
-    // Source and destination are the link itself; only what both ends share is signed.
-    CallKind shared = kind_of(op.call);
-    shared.root = 0;
-    op.start(*plan, geometry, call_signature(pack(shared), op.call.count, 0), nullptr);
+    op.start(*plan, geometry, sendrecv_signature(op.call), nullptr);
     return {};
   }
   op.sequence = sequence_;
@@ -278,18 +278,12 @@ void Communicator::post_call(std::uint64_t kind, std::uint64_t count) {
 Result<const Plan*> Communicator::sendrecv_plan(int peer, bool is_send) {
   std::unique_ptr<Plan>& plan = sendrecv_plans_[{peer, is_send}];
   if (plan == nullptr) {
-    algos::Schedule s;
-    s.rank = rank_;
-    s.size = size_;
-    algos::Operand link, local;
-    link.space = Space::kLink;
-    link.link = {LinkId::Kind::kSendRecv, 0, is_send ? rank_ : peer, is_send ? peer : rank_};
-    local.space = is_send ? Space::kIn : Space::kOut;
-    s.operands = is_send ? std::vector{local, link} : std::vector{link, local};
-    algos::Step step;
-    step.verb = is_send ? Verb::kSend : Verb::kRecv;
-    step.inputs = step.outputs = 1;
-    s.steps = {step};
+    algos::TracePrims prims(rank_, size_, peer);
+    is_send ? algos::point_to_point::send(prims) : algos::point_to_point::recv(prims);
+    algos::Schedule s = std::move(prims).take();
+    for (algos::Operand& o : s.operands) {
+      if (o.space == Space::kLink) o.link.kind = LinkId::Kind::kSendRecv;
+    }
     TR_ASSIGN_OR_RETURN(plan, Plan::build(std::move(s), nullptr, *transport_));
   }
   return plan.get();
@@ -299,7 +293,7 @@ Status Communicator::launch(Request& request, Stream* stream) {
   TR_ASSIGN_OR_RETURN(const bool on_device, is_on_device(request, stream));
   if (on_device) return launch_on_device(request, stream);
   if (stream == nullptr && engine_->idle()) {
-    if (failed_.load(std::memory_order_relaxed)) return async_error();
+    TR_RETURN_IF_ERROR(check_usable());
     TR_RETURN_IF_ERROR(prepare_scratch(request));
     return run_scratch();
   }
@@ -308,12 +302,11 @@ Status Communicator::launch(Request& request, Stream* stream) {
 }
 
 Result<std::shared_ptr<Ticket>> Communicator::enqueue(Request& request, Stream* stream) {
-  TR_RETURN_IF_ERROR(async_error());
+  TR_RETURN_IF_ERROR(check_usable());
   if (stream != nullptr) TR_RETURN_IF_ERROR(engine_->start_thread());
   auto ticket = std::make_shared<Ticket>();
   ticket->engine = engine_;
-  const Footprint footprint{request.call.in, request.in_bytes, request.call.out, request.out_bytes,
-                            request.call.collective == Collective::kBarrier};
+  const Footprint footprint = footprint_of(request);
   TR_RETURN_IF_ERROR(prepare(request, ticket->op));
   if (ticket->op.may_stream_slots() && !request.uneven) {
     ticket->op.set_stream_slots(

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -27,11 +28,14 @@
 #include "engine/plan.hpp"
 #include "transports/transport.hpp"
 #include "tuner/choice.hpp"
+#include "tuner/device_choice.hpp"
 #include "tuner/stream_trial.hpp"
 
 namespace treering {
 
-class Communicator final : public EngineOwner, public std::enable_shared_from_this<Communicator> {
+class Communicator final : public EngineOwner,
+                           public StreamUser,
+                           public std::enable_shared_from_this<Communicator> {
  public:
   // Collective over the ranks of `rendezvous`.
   static Result<std::shared_ptr<Communicator>> create(Rendezvous& rendezvous, const Config& config);
@@ -66,7 +70,7 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   bool repeats(Collective collective, Type type, const OpSpec& op, std::int32_t root,
                std::uint64_t count, bool in_place) const {
     const Call& last = scratch_.call;
-    return scratch_reusable_ && device_ == nullptr && last.count == count &&
+    return scratch_reusable_ && !looks_at_pointers_ && last.count == count &&
            last.collective == collective && last.type == type && last.op == op.op &&
            last.root == root && scratch_shape_.in_place == in_place &&
            (last.divisor > 1) == op.average && op.op != RedOp::kUser && !op.scaled &&
@@ -96,6 +100,12 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   Result<bool> is_on_device(const Request& request, const Stream* stream) const;
   // Starts its kernel without waiting; for groups.
   Status enqueue_on_device(Request& request, Stream* stream);
+  // The same for sends and receives, in issue order, that progress together: one kernel.
+  struct Message {
+    Request* request = nullptr;
+    Stream* stream = nullptr;
+  };
+  Status enqueue_messages(std::span<const Message> messages);
   // Until all calls without a stream are done.
   Status wait_for_device();
 
@@ -107,7 +117,8 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   // Tells the peers that this rank will do no more; at destruction and at the process's exit.
   void mark_left();
   void abort();
-  Status async_error() const;
+  Status async_error() const override;
+  Status watch() override;
   // Valid until the next call of explain.
   const char* explain();
 
@@ -122,10 +133,14 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
 
   // comm/device.cpp
   Status connect_devices(Rendezvous& rendezvous);
-  // Does the request work on device memory? An error where its buffers and stream do not fit.
   Status launch_on_device(Request& request, Stream* stream);
   Status fail_on_device(const Status& cause);
+  // An error if the communicator has failed, on whichever engine: what a kernel on a caller's
+  // stream reported, the host engine and the other ranks learn at the latest here.
+  Status check_usable();
+  DeviceChoiceInput device_choice_input(const Request& request) const;
   Result<DevicePlan> device_plan_for(const Request& request) const;
+  void* use_stream(Stream* stream);
 
   ChoiceInput choice_input(const Request& request) const;
   Result<Choice> choose_for(const Request& request) const;
@@ -153,7 +168,8 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<DeviceEngine> device_;
-  Operation scratch_;  // of blocking calls
+  bool looks_at_pointers_ = false;  // there are GPUs: whose memory a buffer is decides
+  Operation scratch_;               // of blocking calls
   std::map<std::tuple<const algos::Algorithm*, int>, std::unique_ptr<Plan>> plans_;
   std::map<std::pair<int, bool>, std::unique_ptr<Plan>> sendrecv_plans_;  // (peer, is_send)
   struct Recent {
@@ -185,7 +201,8 @@ class Communicator final : public EngineOwner, public std::enable_shared_from_th
     std::size_t bytes = 0;
   };
   std::vector<LocalWindow> local_windows_;
-  std::uint64_t sequence_ = 0;  // collectives issued
+  std::uint64_t sequence_ = 0;    // collectives issued
+  std::uint64_t waited_for_ = 0;  // so many of them, when wait_for_device waits no longer
   bool warned_ = false;
   std::byte barrier_bytes_[2]{};
   std::uint64_t forks_ = 0;  // of the process when this was made

@@ -7,7 +7,6 @@
 #include "comm/communicator.hpp"
 #include "comm/signature.hpp"
 #include "core/log.hpp"
-#include "tuner/device_choice.hpp"
 
 namespace treering {
 namespace {
@@ -86,15 +85,17 @@ Status Communicator::connect_devices(Rendezvous& rendezvous) {
 
 Result<bool> Communicator::is_on_device(const Request& r, const Stream* stream) const {
   const bool cuda_stream = stream != nullptr && stream->is_cuda();
+  const bool looks = looks_at_pointers_ && r.call.collective != Collective::kBarrier;
+  const bool in = looks && r.in_bytes > 0 && is_device_memory(r.call.in);
+  const bool out = looks && r.out_bytes > 0 && is_device_memory(r.call.out);
   if (device_ == nullptr) {
-    if (!cuda_stream) return false;
-    return unsupported(
-        "the call is on a CUDA stream, but this communicator has no GPU links; TR_LOG=info says "
-        "why");
+    if (!cuda_stream && !in && !out) return false;
+    return unsupported(std::string(cuda_stream ? "the call is on a CUDA stream"
+                                   : in        ? "sendbuf is device memory"
+                                               : "recvbuf is device memory") +
+                       ", but this communicator has no GPU links; TR_LOG=info says why");
   }
   if (r.call.collective == Collective::kBarrier) return cuda_stream;
-  const bool in = r.in_bytes > 0 && is_device_memory(r.call.in);
-  const bool out = r.out_bytes > 0 && is_device_memory(r.call.out);
   const bool both = (in || r.in_bytes == 0) && (out || r.out_bytes == 0);
   if ((in || out) && !both) {
     return invalid_argument(std::string(in ? "sendbuf" : "recvbuf") +
@@ -111,13 +112,7 @@ Result<bool> Communicator::is_on_device(const Request& r, const Stream* stream) 
   return invalid_argument("the buffers are host memory and the stream is a CUDA stream");
 }
 
-Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {
-  if (r.call.collective == Collective::kSendRecv) {
-    return unsupported("send and receive on device memory are not there yet");
-  }
-  if (r.call.op == RedOp::kUser) {
-    return unsupported("a user-defined operator runs on host memory only");
-  }
+DeviceChoiceInput Communicator::device_choice_input(const Request& r) const {
   const DeviceLinkTable& table = device_->links().table();
   DeviceChoiceInput in;
   in.call = choice_input(r);
@@ -127,7 +122,14 @@ Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {
   for (int p = 0; p < kNumDeviceProtocols; ++p) in.slot_bytes[p] = table.slot_bytes[p];
   in.protocol = config_.protocol;
   in.exists = device_has;
-  TR_ASSIGN_OR_RETURN(const DeviceChoice choice, choose_on_device(in));
+  return in;
+}
+
+Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {
+  if (r.call.op == RedOp::kUser) {
+    return unsupported("a user-defined operator runs on host memory only");
+  }
+  TR_ASSIGN_OR_RETURN(const DeviceChoice choice, choose_on_device(device_choice_input(r)));
   DevicePlan plan;
   plan.algorithm = choice.algorithm->name;
   plan.protocol = choice.protocol;
@@ -138,9 +140,30 @@ Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {
   return plan;
 }
 
+Status Communicator::check_usable() {
+  const Status status = async_error();
+  return status.ok() ? status : fail_on_device(status);
+}
+
+Status Communicator::watch() {
+  Status status = async_error();
+  if (status.ok()) status = transport_->check_peers();
+  return status.ok() ? status : fail_on_device(status);
+}
+
+// A CUDA stream for the engine, whose kernels' reports are then errors of `stream`.
+void* Communicator::use_stream(Stream* stream) {
+  if (stream == nullptr) return nullptr;
+  stream->add(shared_from_this());
+  return stream->cuda_stream() != nullptr ? stream->cuda_stream() : kDefaultStream;
+}
+
 Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
-  // What a kernel on a caller's stream reported, the other ranks learn at the latest here.
-  if (const Status status = async_error(); !status.ok()) return fail_on_device(status);
+  if (r.call.collective == Collective::kSendRecv) {
+    const Message alone{&r, stream};
+    return enqueue_messages({&alone, 1});
+  }
+  TR_RETURN_IF_ERROR(check_usable());
   TR_ASSIGN_OR_RETURN(const DevicePlan plan, device_plan_for(r));
   if (r.cut) {
     constexpr std::uint64_t kCutBytes =
@@ -154,12 +177,26 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
   const std::uint64_t kind = pack(call_kind);
   const std::uint64_t signature = call_signature(kind, r.uneven ? 0 : r.call.count, sequence_);
   post_call(kind, r.call.count);
-  void* cuda_stream = nullptr;
-  if (stream != nullptr) {
-    stream->add(device_);
-    cuda_stream = stream->cuda_stream() != nullptr ? stream->cuda_stream() : kDefaultStream;
+  if (stream == nullptr) waited_for_ = sequence_;
+  const Status status = device_->launch(r.call, plan, signature, use_stream(stream));
+  return status.ok() ? status : fail_on_device(status);
+}
+
+Status Communicator::enqueue_messages(std::span<const Message> messages) {
+  TR_RETURN_IF_ERROR(check_usable());
+  std::vector<MessageCall> calls;
+  std::vector<void*> streams;
+  for (const Message& m : messages) {
+    DeviceChoiceInput in = device_choice_input(*m.request);
+    in.call.bytes = m.request->in_bytes + m.request->out_bytes;  // one of them is none
+    calls.push_back(
+        {&m.request->call, sendrecv_signature(m.request->call), message_slice_elems(in)});
+    void* const stream = use_stream(m.stream);
+    if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+      streams.push_back(stream);
+    }
   }
-  const Status status = device_->launch(r.call, plan, signature, cuda_stream);
+  const Status status = device_->launch_messages(calls, streams);
   return status.ok() ? status : fail_on_device(status);
 }
 
@@ -167,8 +204,10 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
 // A kernel that waited in vain, or for a message of another length, does not know who called what;
 // the boards do.
 Status Communicator::fail_on_device(const Status& cause) {
-  const Operation last = operation_before(sequence_);
-  device_->abort();
+  if (failed_.load(std::memory_order_acquire)) return async_error();  // pairs with on_failure
+  // Not sequence_: a thread that waits for a stream comes here too.
+  const Operation last = operation_before(board_->issued.load(std::memory_order_relaxed));
+  if (device_ != nullptr) device_->abort();
   const Status calls = cause.code() == Code::kTimeout ? check_same_call(last) : Status{};
   return on_failure(last, calls.ok() ? cause : calls);
 }
@@ -195,7 +234,9 @@ Status Communicator::wait_for_device() {
     if (done || backoff.pause()) {
       if (a_board_differs()) status = check_same_call(operation_before(sequence_));
       if (status.ok() && done) {
-        board_->completed.store(sequence_, std::memory_order_relaxed);
+        board_->completed.store(
+            std::max(waited_for_, board_->completed.load(std::memory_order_relaxed)),
+            std::memory_order_relaxed);
         return {};
       }
       if (status.ok() && aborted_.load(std::memory_order_acquire)) status = async_error();

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "comm/launches.hpp"
 
 namespace treering {
 namespace {
@@ -12,6 +16,9 @@ struct Kept {
   std::shared_ptr<Communicator> comm;
   Request request;
   std::shared_ptr<Stream> stream;
+  bool on_device = false;
+
+  bool is_message() const { return request.call.collective == Collective::kSendRecv; }
 };
 
 struct Group {
@@ -51,6 +58,71 @@ Status wait_all(const std::vector<std::shared_ptr<Ticket>>& tickets) {
   return {};
 }
 
+// What group_end waits for: the calls without a stream.
+struct Issued {
+  std::vector<std::shared_ptr<Ticket>> tickets;
+  std::vector<Communicator*> on_device;
+};
+
+// Calls that are issued together: one, or several messages on the device.
+Status issue_launch(std::span<Kept* const> launch, Issued* issued) {
+  Kept& first = *launch.front();
+  if (!first.on_device) {
+    TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket,
+                        first.comm->enqueue(first.request, first.stream.get()));
+    if (first.stream == nullptr) issued->tickets.push_back(ticket);
+    return {};
+  }
+  if (first.is_message()) {
+    std::vector<Communicator::Message> messages;
+    for (Kept* k : launch) messages.push_back({&k->request, k->stream.get()});
+    TR_RETURN_IF_ERROR(first.comm->enqueue_messages(messages));
+  } else {
+    TR_RETURN_IF_ERROR(first.comm->enqueue_on_device(first.request, first.stream.get()));
+  }
+  const bool blocks =
+      std::any_of(launch.begin(), launch.end(), [](const Kept* k) { return k->stream == nullptr; });
+  if (blocks) issued->on_device.push_back(first.comm.get());
+  return {};
+}
+
+Status issue_in_launches(std::vector<Kept>& kept, Issued* issued) {
+  std::vector<GroupedCall> calls;
+  for (const Kept& k : kept) {
+    calls.push_back({footprint_of(k.request), k.comm.get(), k.on_device, k.is_message()});
+  }
+  const std::vector<std::vector<std::size_t>> launches = launches_of(calls);
+  for (const std::vector<std::size_t>& launch : launches) {
+    if (launch.size() > static_cast<std::size_t>(DeviceEngine::kMaxMessages)) {
+      return unsupported("a group has " + std::to_string(launch.size()) +
+                         " sends and receives of device memory on one communicator; at most " +
+                         std::to_string(DeviceEngine::kMaxMessages) + " can progress together");
+    }
+  }
+  for (const std::vector<std::size_t>& launch : launches) {
+    std::vector<Kept*> members;
+    for (const std::size_t i : launch) members.push_back(&kept[i]);
+    TR_RETURN_IF_ERROR(issue_launch(members, issued));
+  }
+  return {};
+}
+
+// Issues all, and stops at the first that fails. Nothing is issued where a call's memory and stream
+// do not fit.
+Status issue(std::vector<Kept>& kept, Issued* issued) {
+  bool has_messages = false;  // on the device
+  for (Kept& k : kept) {
+    TR_ASSIGN_OR_RETURN(k.on_device, k.comm->is_on_device(k.request, k.stream.get()));
+    has_messages |= k.on_device && k.is_message();
+  }
+  if (has_messages) return issue_in_launches(kept, issued);
+  for (Kept& k : kept) {
+    Kept* const alone = &k;
+    TR_RETURN_IF_ERROR(issue_launch({&alone, 1}, issued));
+  }
+  return {};
+}
+
 }  // namespace
 
 bool in_group() { return t_group.depth > 0; }
@@ -67,7 +139,7 @@ bool group_uses(const Communicator& comm) {
 
 Status run_or_keep(Communicator& comm, Request& request, std::shared_ptr<Stream> stream) {
   if (!in_group()) return comm.launch(request, stream.get());
-  t_group.kept.push_back({comm.shared_from_this(), std::move(request), std::move(stream)});
+  t_group.kept.push_back({comm.shared_from_this(), std::move(request), std::move(stream), false});
   return {};
 }
 
@@ -87,28 +159,10 @@ Status group_end() {
     guards.push_back(std::make_unique<Communicator::Guard>());
     TR_RETURN_IF_ERROR(guards.back()->enter(*comm));
   }
-  std::vector<std::shared_ptr<Ticket>> waited;
-  std::vector<Communicator*> on_device;
-  Status status;
-  for (Kept& k : kept) {
-    const Result<bool> is_on_device = k.comm->is_on_device(k.request, k.stream.get());
-    status = is_on_device.status();
-    if (!status.ok()) break;
-    if (is_on_device.value()) {
-      status = k.comm->enqueue_on_device(k.request, k.stream.get());
-      if (!status.ok()) break;
-      if (k.stream == nullptr) on_device.push_back(k.comm.get());
-      continue;
-    }
-    Result<std::shared_ptr<Ticket>> ticket = k.comm->enqueue(k.request, k.stream.get());
-    if (!ticket.ok()) {
-      status = ticket.status();
-      break;
-    }
-    if (k.stream == nullptr) waited.push_back(ticket.value());
-  }
-  Status finished = wait_all(waited);
-  for (Communicator* comm : on_device) {
+  Issued issued;
+  Status status = issue(kept, &issued);
+  Status finished = wait_all(issued.tickets);
+  for (Communicator* comm : issued.on_device) {
     const Status done = comm->wait_for_device();
     if (finished.ok()) finished = done;
   }

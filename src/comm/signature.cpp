@@ -14,6 +14,12 @@ CallKind kind_of(const Call& call) {
   return k;
 }
 
+std::uint64_t sendrecv_signature(const Call& call) {
+  CallKind shared = kind_of(call);
+  shared.root = 0;
+  return call_signature(pack(shared), call.count, 0);
+}
+
 std::uint8_t number_of(const algos::Algorithm& algorithm) {
   return static_cast<std::uint8_t>(&algorithm - algos::all_algorithms().data() + 1);
 }

@@ -46,4 +46,7 @@ constexpr std::uint64_t call_signature(std::uint64_t packed_kind, std::uint64_t 
   return h;
 }
 
+// Of a send or receive: what both ends share. Source and destination are the link itself.
+std::uint64_t sendrecv_signature(const Call& call);
+
 }  // namespace treering

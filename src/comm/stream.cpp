@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/device_engine.hpp"
+
 namespace treering {
 namespace {
 
@@ -21,6 +23,11 @@ void await(const Ticket& ticket, int spin) {
 }
 
 }  // namespace
+
+Footprint footprint_of(const Request& request) {
+  return {request.call.in, request.in_bytes, request.call.out, request.out_bytes,
+          request.call.collective == Collective::kBarrier};
+}
 
 bool must_follow(const Footprint& later, const Footprint& earlier) {
   return later.everything || earlier.everything ||
@@ -48,23 +55,39 @@ void Stream::add(const std::shared_ptr<Ticket>& ticket, const Footprint& footpri
   entries_.push_back({ticket, footprint});
 }
 
-void Stream::add(std::shared_ptr<const DeviceEngine> engine) {
+void Stream::add(std::shared_ptr<StreamUser> user) {
   std::lock_guard lock(mutex_);
-  std::erase_if(device_engines_, [&](const auto& e) { return e.expired() || e.lock() == engine; });
-  device_engines_.push_back(std::move(engine));
+  std::erase_if(users_, [&](const auto& u) { return u.expired() || u.lock() == user; });
+  users_.push_back(std::move(user));
 }
 
-Status Stream::synchronize_cuda() {
-  TR_RETURN_IF_ERROR(synchronize_device_stream(cuda_stream_));
+std::vector<std::shared_ptr<StreamUser>> Stream::users() {
+  std::vector<std::shared_ptr<StreamUser>> result;
   std::lock_guard lock(mutex_);
-  for (const auto& weak : device_engines_) {
-    if (const auto engine = weak.lock()) TR_RETURN_IF_ERROR(engine->check());
+  for (const auto& weak : users_) {
+    if (auto user = weak.lock()) result.push_back(std::move(user));
+  }
+  return result;
+}
+
+// A kernel that waits for a rank that is gone ends when the communicator knows of it.
+Status Stream::synchronize_cuda(int spin) {
+  Spin limit(spin);
+  Backoff backoff(limit);
+  for (;;) {
+    TR_ASSIGN_OR_RETURN(const bool done, query_device_stream(cuda_stream_));
+    if (done) break;
+    if (!backoff.pause()) continue;
+    for (const auto& user : users()) (void)user->watch();  // its status is collected below
+  }
+  for (const auto& user : users()) {
+    if (!user->async_error().ok()) return user->watch();
   }
   return {};
 }
 
 Status Stream::synchronize(int spin) {
-  if (is_cuda_) return synchronize_cuda();
+  if (is_cuda_) return synchronize_cuda(spin);
   for (const std::shared_ptr<Ticket>& ticket : pending()) {
     if (ticket->engine != nullptr) {
       (void)ticket->engine->wait(*ticket);  // its status is collected below

@@ -9,7 +9,6 @@
 
 #include "comm/request.hpp"
 #include "core/status.hpp"
-#include "engine/device_engine.hpp"
 #include "engine/engine.hpp"
 
 namespace treering {
@@ -22,7 +21,19 @@ struct Footprint {
   std::uint64_t out_bytes = 0;
   bool everything = false;  // a barrier: ordered with all others
 };
+Footprint footprint_of(const Request& request);
 bool must_follow(const Footprint& later, const Footprint& earlier);
+
+// Whose kernels are on a CUDA stream: a communicator.
+class StreamUser {
+ public:
+  virtual ~StreamUser() = default;
+  // What a kernel reported, or why the communicator failed. Any thread.
+  virtual Status async_error() const = 0;
+  // The same, after a look at the peers: one that is gone fails the communicator, whose kernels
+  // then end. Any thread.
+  virtual Status watch() = 0;
+};
 
 // Thread-safe.
 class Stream {
@@ -32,8 +43,8 @@ class Stream {
   explicit Stream(void* cuda_stream) : cuda_stream_(cuda_stream), is_cuda_(true) {}
   bool is_cuda() const { return is_cuda_; }
   void* cuda_stream() const { return cuda_stream_; }
-  // Reports of this engine's kernels are errors of the stream.
-  void add(std::shared_ptr<const DeviceEngine> engine);
+  // What its kernels report are errors of the stream.
+  void add(std::shared_ptr<StreamUser> user);
 
   // Adds `ticket` (not yet enqueued in its engine): fills ticket->after.
   void add(const std::shared_ptr<Ticket>& ticket, const Footprint& footprint);
@@ -52,12 +63,13 @@ class Stream {
   };
   void prune_locked();
 
-  Status synchronize_cuda();
+  Status synchronize_cuda(int spin);
+  std::vector<std::shared_ptr<StreamUser>> users();
 
   void* cuda_stream_ = nullptr;
   bool is_cuda_ = false;
   std::mutex mutex_;  // guards all below
-  std::vector<std::weak_ptr<const DeviceEngine>> device_engines_;
+  std::vector<std::weak_ptr<StreamUser>> users_;
   std::deque<Entry> entries_;
   std::vector<std::shared_ptr<Ticket>> fences_;
   Status first_error_;

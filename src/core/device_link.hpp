@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "core/macros.hpp"
+#include "core/types.hpp"
 
 namespace treering {
 
@@ -26,9 +27,15 @@ inline constexpr int kNumDeviceProtocols = 3;
 const char* device_protocol_name(DeviceProtocol protocol);  // "Simple"
 
 // Links between the same two ranks that operations may use side by side: the two trees' (a cast is
-// n-1 links of the second class: no algorithm uses both).
-enum class DeviceLinkClass : std::uint8_t { kPair0, kPair1 };
-inline constexpr int kNumDeviceLinkClasses = 2;
+// n-1 links of the second class: no algorithm uses both), and those of tr_send and tr_recv.
+enum class DeviceLinkClass : std::uint8_t { kPair0, kPair1, kSendRecv };
+inline constexpr int kNumDeviceLinkClasses = 3;
+// The first so many of them exist. Sends and receives use Simple only: both ends must choose alike
+// before they know of each other, and a message must show that they disagree on type or count. LL
+// has no room for that, and no board lists sends as it lists collectives.
+TR_HD constexpr int device_link_classes(DeviceProtocol protocol) {
+  return protocol == DeviceProtocol::kSimple ? 3 : 2;
+}
 
 inline constexpr int kMaxDeviceRanks = 64;  // of a communicator
 inline constexpr std::uint32_t kDeviceSlots = 4;
@@ -88,6 +95,8 @@ struct DeviceReport {
   std::int32_t chunk = 0;
   std::uint64_t number = 0;  // of the message
   std::uint64_t round = 0;
+  std::uint64_t elems = 0;  // of the send or receive; 0: it was a collective
+  Type type = Type::kUint8;
 };
 
 }  // namespace treering

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cuda_runtime.h>
-#include <mutex>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +11,7 @@
 #include "algos/cuda/kernels.hpp"
 #include "algos/prims.hpp"
 #include "core/cuda_stream.hpp"
+#include "engine/cuda_resources.hpp"
 #include "engine/device_engine.hpp"
 
 namespace treering {
@@ -18,111 +19,68 @@ namespace {
 
 using cuda::DeviceCall;
 using cuda::DeviceKernel;
+using cuda::DeviceMessage;
 
 constexpr int kThreads = cuda::kMaxThreads;
 constexpr int kWarp = 32;
+static_assert(DeviceEngine::kMaxMessages == cuda::kMostMessages);
 
-// Blocks that the communicators of this process have reserved, by device.
-class BlockBudget {
+// Sends and receives of a communicator get so many blocks a channel: two directions, with one peer.
+// With more peers, blocks serve several (algos/cuda/messages.cuh).
+constexpr int kMessageWorkers = 2;
+
+// Kernels that run one after another, whatever their streams, because they share links.
+class Turnstile {
  public:
-  static BlockBudget& instance() {
-    static BlockBudget* const budget = new BlockBudget;
-    return *budget;
+  Turnstile() = default;
+  Turnstile(const Turnstile&) = delete;
+  Turnstile& operator=(const Turnstile&) = delete;
+  ~Turnstile() {
+    if (last_ != nullptr) (void)cudaEventDestroy(last_);
   }
-  Status reserve(int device, int blocks) {
-    const DeviceKernel* kernel =
-        cuda::find_kernel(Collective::kAllReduce, "ring", DeviceProtocol::kSimple);
-    int capacity = 0;
-    TR_RETURN_IF_ERROR(
-        cuda_status(static_cast<cudaError_t>(cuda::resident_blocks(*kernel, kThreads, &capacity)),
-                    "asking how many blocks the device holds"));
-    std::lock_guard lock(mutex_);
-    if (static_cast<std::size_t>(device) >= reserved_.size()) {
-      reserved_.resize(static_cast<std::size_t>(device) + 1);
-    }
-    int& reserved = reserved_[static_cast<std::size_t>(device)];
-    if (reserved + blocks > capacity) {
-      return unsupported(
-          "device " + std::to_string(device) + " holds " + std::to_string(capacity) +
-          " blocks at once, of which the communicators of this process have reserved " +
-          std::to_string(reserved) + "; this one needs " + std::to_string(blocks) +
-          ": destroy some, or set TR_CUDA_CHANNELS to less");
-    }
-    reserved += blocks;
+  Status start() {
+    return cuda_status(cudaEventCreateWithFlags(&last_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  // Before a launch. `own`: the engine's own stream; another of the caller's may have the handle of
+  // one that was destroyed.
+  Status order(cudaStream_t stream, cudaStream_t own) {
+    if (!has_last_ || (stream == last_stream_ && stream == own)) return {};
+    return cuda_status(cudaStreamWaitEvent(stream, last_, 0), "cudaStreamWaitEvent");
+  }
+  // After it.
+  Status mark(cudaStream_t stream) {
+    TR_RETURN_IF_ERROR(cuda_status(cudaEventRecord(last_, stream), "cudaEventRecord"));
+    last_stream_ = stream;
+    has_last_ = true;
     return {};
   }
-  void give_back(int device, int blocks) {
-    std::lock_guard lock(mutex_);
-    reserved_[static_cast<std::size_t>(device)] -= blocks;
+  // Ends, because every wait of a kernel does.
+  Status wait() {
+    if (!has_last_) return {};
+    return cuda_status(cudaEventSynchronize(last_), "cudaEventSynchronize");
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<int> reserved_;
+  cudaEvent_t last_ = nullptr;          // after the last launch
+  cudaStream_t last_stream_ = nullptr;  // where that was
+  bool has_last_ = false;
 };
 
-// The caller's current device comes back when a call of the library ends.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess || before_ == device) return;
-    changed_ = cudaSetDevice(device) == cudaSuccess;
+std::string describe(const DeviceReport& r, int block) {
+  std::string text = std::string(r.for_credit != 0 ? "room for message " : "message ") +
+                     std::to_string(r.number) + (r.for_credit != 0 ? " to rank " : " from rank ") +
+                     std::to_string(r.peer) + " (";
+  if (r.elems > 0) {
+    text += std::string(r.for_credit != 0 ? "send to" : "receive from") + " rank " +
+            std::to_string(r.peer) + " of " + std::to_string(r.elems) + " " + type_name(r.type) +
+            ", slice ";
+  } else {
+    text += std::string(algos::verb_name(static_cast<algos::Verb>(r.verb))) + ", chunk " +
+            std::to_string(r.chunk) + ", round ";
   }
-  ~OnDevice() {
-    if (changed_) (void)cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
-
-// Host memory that kernels see: their reports, and the flag that tells them to give up.
-struct Shared {
-  std::uint32_t abort;
-  DeviceReport reports[1];  // max_blocks of them
-};
-
-// Freeing pinned memory waits for all that runs on all devices, other communicators' kernels too,
-// and those may wait for the rank that frees: so it is kept for the next communicator, as slabs
-// are (transports/cuda_ipc/slab.hpp).
-class SharedPool {
- public:
-  static SharedPool& instance() {
-    static SharedPool* const pool = new SharedPool;
-    return *pool;
-  }
-  Result<Shared*> take(int blocks) {
-    std::lock_guard lock(mutex_);
-    for (auto it = kept_.begin(); it != kept_.end(); ++it) {
-      if (it->blocks != blocks) continue;
-      Shared* const found = it->shared;
-      kept_.erase(it);
-      return found;
-    }
-    const std::size_t bytes =
-        sizeof(Shared) + sizeof(DeviceReport) * static_cast<std::size_t>(blocks);
-    void* memory = nullptr;
-    TR_RETURN_IF_ERROR(
-        cuda_status(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
-                    "cudaHostAlloc"));
-    return static_cast<Shared*>(memory);
-  }
-  void give_back(Shared* shared, int blocks) {
-    std::lock_guard lock(mutex_);
-    kept_.push_back({shared, blocks});
-  }
-
- private:
-  struct Kept {
-    Shared* shared;
-    int blocks;
-  };
-  std::mutex mutex_;
-  std::vector<Kept> kept_;
-};
+  return text + std::to_string(r.round) + ", channel " + std::to_string(r.channel) + ", block " +
+         std::to_string(block) + ")";
+}
 
 class CudaEngine final : public DeviceEngine {
  public:
@@ -135,6 +93,8 @@ class CudaEngine final : public DeviceEngine {
   int max_blocks() const override { return max_blocks_; }
   Status launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
                 void* stream) override;
+  Status launch_messages(std::span<const MessageCall> calls,
+                         std::span<void* const> streams) override;
   Result<bool> is_idle() override;
   Status drain() override;
   void set_timeout_ms(std::int64_t timeout_ms) override { timeout_ms_ = timeout_ms; }
@@ -144,54 +104,98 @@ class CudaEngine final : public DeviceEngine {
   }
 
  private:
-  Status order_behind_last(cudaStream_t stream);
+  cudaStream_t stream_or_own(void* stream) const {
+    return stream != nullptr ? static_cast<cudaStream_t>(stream) : own_.get();
+  }
+  // What all kernels are told alike.
+  DeviceCall common_call(Collective collective) const;
+  // Runs start(stream), which launches a kernel, when its turn comes.
+  Status take_turn(Turnstile& turnstile, cudaStream_t stream, const std::string& what,
+                   const std::function<int(cudaStream_t)>& start);
+  // `stream` goes on when `before` is where it is now.
+  Status join(cudaStream_t stream, cudaStream_t before);
   Status wait_for_last();
+  int reserved_blocks() const { return max_blocks_ + message_blocks_; }
 
   std::unique_ptr<DeviceLinks> links_;
   std::int64_t timeout_ms_;
   int max_blocks_ = 0;
+  int message_blocks_ = 0;
+  bool has_reserved_ = false;
   CudaStream own_;
-  cudaEvent_t last_ = nullptr;          // after the last launch
-  cudaStream_t last_stream_ = nullptr;  // where that was
-  bool has_last_ = false;
-  Shared* shared_ = nullptr;         // as the host sees it
-  Shared* device_shared_ = nullptr;  // as kernels see it
+  // Collectives and messages have links and blocks of their own: neither waits for the other.
+  Turnstile collectives_, messages_;
+  cudaEvent_t joint_ = nullptr;
+  SharedWithKernels* shared_ = nullptr;         // as the host sees it
+  SharedWithKernels* device_shared_ = nullptr;  // as kernels see it
 };
+
+int threads_for(std::uint64_t slice_bytes) {
+  const auto wanted = static_cast<int>(std::min<std::uint64_t>(slice_bytes / 16, kThreads));
+  return std::clamp((wanted + kWarp - 1) / kWarp * kWarp, kWarp, kThreads);
+}
 
 Status CudaEngine::start() {
   const OnDevice on(links_->device());
   const DeviceLinkTable& table = links_->table();
   // A lane per rank at most (all-to-all), on one channel; or the trees' four on all.
-  const int blocks = std::max(4 * table.channels, table.size);
-  TR_RETURN_IF_ERROR(BlockBudget::instance().reserve(links_->device(), blocks));
-  max_blocks_ = blocks;
-  TR_ASSIGN_OR_RETURN(own_, CudaStream::make());
+  max_blocks_ = std::max(4 * table.channels, table.size);
+  message_blocks_ = kMessageWorkers * table.channels;
   TR_RETURN_IF_ERROR(
-      cuda_status(cudaEventCreateWithFlags(&last_, cudaEventDisableTiming), "cudaEventCreate"));
-  TR_ASSIGN_OR_RETURN(shared_, SharedPool::instance().take(blocks));
+      BlockBudget::instance().reserve(links_->device(), reserved_blocks(), kThreads));
+  has_reserved_ = true;
+  TR_ASSIGN_OR_RETURN(own_, CudaStream::make());
+  TR_RETURN_IF_ERROR(collectives_.start());
+  TR_RETURN_IF_ERROR(messages_.start());
+  TR_RETURN_IF_ERROR(
+      cuda_status(cudaEventCreateWithFlags(&joint_, cudaEventDisableTiming), "cudaEventCreate"));
+  TR_ASSIGN_OR_RETURN(shared_, SharedPool::instance().take(reserved_blocks()));
   shared_->abort = 0;
-  std::fill_n(shared_->reports, blocks, DeviceReport{});
+  std::fill_n(shared_->reports, reserved_blocks(), DeviceReport{});
   void* on_device = nullptr;
   TR_RETURN_IF_ERROR(
       cuda_status(cudaHostGetDevicePointer(&on_device, shared_, 0), "cudaHostGetDevicePointer"));
-  device_shared_ = static_cast<Shared*>(on_device);
+  device_shared_ = static_cast<SharedWithKernels*>(on_device);
   return {};
 }
 
 CudaEngine::~CudaEngine() {
   const OnDevice on(links_->device());
   const bool quiet = wait_for_last().ok() || cudaDeviceSynchronize() == cudaSuccess;
-  if (last_ != nullptr) (void)cudaEventDestroy(last_);
+  if (joint_ != nullptr) (void)cudaEventDestroy(joint_);
   // Rather lost than written to by a kernel of its last owner.
-  if (shared_ != nullptr && quiet) SharedPool::instance().give_back(shared_, max_blocks_);
-  if (max_blocks_ > 0) BlockBudget::instance().give_back(links_->device(), max_blocks_);
+  if (shared_ != nullptr && quiet) SharedPool::instance().give_back(shared_, reserved_blocks());
+  if (has_reserved_) BlockBudget::instance().give_back(links_->device(), reserved_blocks());
 }
 
-// The links serve one operation at a time. A captured graph keeps its own order.
-Status CudaEngine::order_behind_last(cudaStream_t stream) {
-  // Another stream of the caller's may have the handle of one that was destroyed.
-  if (!has_last_ || (stream == last_stream_ && stream == own_.get())) return {};
-  return cuda_status(cudaStreamWaitEvent(stream, last_, 0), "cudaStreamWaitEvent");
+DeviceCall CudaEngine::common_call(Collective collective) const {
+  DeviceCall c;
+  c.collective = collective;
+  c.links = links_->table();
+  c.size = c.links.size;
+  c.rank = links_->rank();
+  c.reports = device_shared_->reports;
+  c.abort = &device_shared_->abort;
+  c.timeout_ns = static_cast<std::uint64_t>(timeout_ms_) * 1'000'000;
+  return c;
+}
+
+Status CudaEngine::take_turn(Turnstile& turnstile, cudaStream_t stream, const std::string& what,
+                             const std::function<int(cudaStream_t)>& start) {
+  // A captured graph keeps its own order.
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  TR_RETURN_IF_ERROR(cuda_status(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
+  const bool captured = capture != cudaStreamCaptureStatusNone;
+  if (!captured) TR_RETURN_IF_ERROR(turnstile.order(stream, own_.get()));
+  TR_RETURN_IF_ERROR(cuda_status(static_cast<cudaError_t>(start(stream)), "launching " + what));
+  if (captured) return {};
+  const Status marked = turnstile.mark(stream);
+  if (!marked.ok()) {
+    // Nothing would wait for this kernel any more, and it uses the caller's buffers and ours.
+    abort();
+    (void)cudaStreamSynchronize(stream);
+  }
+  return marked;
 }
 
 Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
@@ -199,10 +203,7 @@ Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_
   TR_RETURN_IF_ERROR(check());
   const DeviceKernel* kernel = cuda::find_kernel(call.collective, plan.algorithm, plan.protocol);
   if (kernel == nullptr) return internal_error("no kernel for a plan of the device");
-  const DeviceLinkTable& table = links_->table();
-  DeviceCall c;
-  c.collective = call.collective;
-  c.size = table.size;
+  DeviceCall c = common_call(call.collective);
   c.root = call.root;
   c.type = call.type;
   c.op = call.op;
@@ -218,11 +219,6 @@ Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_
   c.slices_per_round = plan.slices_per_round;
   c.channels = static_cast<std::uint32_t>(plan.channels);
   c.signature = signature;
-  c.links = table;
-  c.rank = links_->rank();
-  c.reports = device_shared_->reports;
-  c.abort = &device_shared_->abort;
-  c.timeout_ns = static_cast<std::uint64_t>(timeout_ms_) * 1'000'000;
   c.tables_from = call.tables.data();
   std::copy(call.tables.begin(), call.tables.end(), c.tables);
   std::uint64_t longest = 0;
@@ -233,36 +229,64 @@ Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_
   c.rounds = (slices + plan.slices_per_round - 1) / plan.slices_per_round;
   if (c.rounds == 0) return {};
 
-  const std::uint64_t slice_bytes =
-      std::min<std::uint64_t>(longest, plan.slice_elems) * type_bytes(call.type);
-  const auto wanted = static_cast<int>(std::min<std::uint64_t>(slice_bytes / 16, kThreads));
-  const int threads = std::clamp((wanted + kWarp - 1) / kWarp * kWarp, kWarp, kThreads);
+  const int threads =
+      threads_for(std::min<std::uint64_t>(longest, plan.slice_elems) * type_bytes(call.type));
   const OnDevice on(links_->device());
-  const cudaStream_t s = stream != nullptr ? static_cast<cudaStream_t>(stream) : own_.get();
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  TR_RETURN_IF_ERROR(cuda_status(cudaStreamIsCapturing(s, &capture), "cudaStreamIsCapturing"));
-  const bool captured = capture != cudaStreamCaptureStatusNone;
-  if (!captured) TR_RETURN_IF_ERROR(order_behind_last(s));
-  TR_RETURN_IF_ERROR(cuda_status(static_cast<cudaError_t>(cuda::start_kernel(
-                                     *kernel, c, plan.lanes * plan.channels, threads, s)),
-                                 std::string("launching the ") + plan.algorithm + " kernel"));
-  if (captured) return {};
-  const Status recorded = cuda_status(cudaEventRecord(last_, s), "cudaEventRecord");
-  if (!recorded.ok()) {
-    // Nothing would wait for this kernel any more, and it uses the caller's buffers and ours.
-    abort();
-    (void)cudaStreamSynchronize(s);
-    return recorded;
+  return take_turn(collectives_, stream_or_own(stream),
+                   std::string("the ") + plan.algorithm + " kernel", [&](cudaStream_t s) {
+                     return cuda::start_kernel(*kernel, c, plan.lanes * plan.channels, threads, s);
+                   });
+}
+
+Status CudaEngine::join(cudaStream_t stream, cudaStream_t before) {
+  if (stream == before) return {};
+  TR_RETURN_IF_ERROR(cuda_status(cudaEventRecord(joint_, before), "cudaEventRecord"));
+  return cuda_status(cudaStreamWaitEvent(stream, joint_, 0), "cudaStreamWaitEvent");
+}
+
+Status CudaEngine::launch_messages(std::span<const MessageCall> calls,
+                                   std::span<void* const> streams) {
+  TR_RETURN_IF_ERROR(check());
+  std::vector<DeviceMessage> messages;
+  messages.reserve(calls.size());
+  std::uint64_t longest_slice = 0;
+  for (const MessageCall& m : calls) {
+    const Call& call = *m.call;
+    if (call.count == 0) continue;
+    messages.push_back({call.is_send ? const_cast<std::byte*>(call.in) : call.out, call.count,
+                        m.signature, static_cast<std::uint32_t>(m.slice_elems),
+                        static_cast<std::int16_t>(call.root), call.type, call.is_send});
+    longest_slice = std::max(
+        longest_slice, std::min<std::uint64_t>(call.count, m.slice_elems) * type_bytes(call.type));
   }
-  last_stream_ = s;
-  has_last_ = true;
+  if (messages.empty()) return {};
+  // Every rank begins with another peer: sends to the next ranks, receives from those before.
+  DeviceCall c = common_call(Collective::kSendRecv);
+  const auto lane = [&](const DeviceMessage& m) {
+    const int distance = algos::mod(m.is_send ? m.peer - c.rank : c.rank - m.peer, c.size);
+    return 2 * distance + (m.is_send ? 0 : 1);
+  };
+  std::stable_sort(messages.begin(), messages.end(),
+                   [&](const auto& a, const auto& b) { return lane(a) < lane(b); });
+  c.channels = static_cast<std::uint32_t>(c.links.channels);
+  c.reports += max_blocks_;
+  const OnDevice on(links_->device());
+  const cudaStream_t s = stream_or_own(streams.front());
+  // As if the kernel ran on each of the streams.
+  for (void* other : streams) TR_RETURN_IF_ERROR(join(s, stream_or_own(other)));
+  TR_RETURN_IF_ERROR(
+      take_turn(messages_, s, "the kernel of sends and receives", [&](cudaStream_t on_stream) {
+        return cuda::start_messages(c, messages, message_blocks_, threads_for(longest_slice),
+                                    on_stream);
+      }));
+  for (void* other : streams) TR_RETURN_IF_ERROR(join(stream_or_own(other), s));
   return {};
 }
 
-// Ends, because every wait of a kernel does.
 Status CudaEngine::wait_for_last() {
-  if (!has_last_) return {};
-  return cuda_status(cudaEventSynchronize(last_), "cudaEventSynchronize");
+  const Status collectives = collectives_.wait();
+  const Status messages = messages_.wait();
+  return collectives.ok() ? messages : collectives;
 }
 
 Status CudaEngine::drain() {
@@ -273,16 +297,11 @@ Status CudaEngine::drain() {
 Result<bool> CudaEngine::is_idle() { return query_device_stream(own_.get()); }
 
 Status CudaEngine::check() const {
-  for (int i = 0; i < max_blocks_; ++i) {
+  for (int i = 0; i < reserved_blocks(); ++i) {
     DeviceReport& r = shared_->reports[i];
     const std::uint32_t state = std::atomic_ref(r.state).load(std::memory_order_acquire);
     if (state == DeviceReport::kFine) continue;
-    const std::string where =
-        std::string(r.for_credit != 0 ? "room for message " : "message ") +
-        std::to_string(r.number) + (r.for_credit != 0 ? " to rank " : " from rank ") +
-        std::to_string(r.peer) + " (" + algos::verb_name(static_cast<algos::Verb>(r.verb)) +
-        ", chunk " + std::to_string(r.chunk) + ", round " + std::to_string(r.round) + ", channel " +
-        std::to_string(r.channel) + ", block " + std::to_string(i) + ")";
+    const std::string where = describe(r, i);
     switch (state) {
       case DeviceReport::kTimeout:
         return Status(Code::kTimeout, "a kernel waited in vain for " + where);
@@ -310,6 +329,13 @@ bool device_has(Collective collective, const char* algorithm, DeviceProtocol pro
   return cuda::find_kernel(collective, algorithm, protocol) != nullptr;
 }
 
+bool has_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count > 0;
+  (void)cudaGetLastError();
+  return false;
+}
+
 bool is_device_memory(const void* pointer) {
   cudaPointerAttributes attributes;
   if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
@@ -317,11 +343,6 @@ bool is_device_memory(const void* pointer) {
     return false;
   }
   return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
-}
-
-Status synchronize_device_stream(void* stream) {
-  return cuda_status(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)),
-                     "cudaStreamSynchronize");
 }
 
 Result<bool> query_device_stream(void* stream) {

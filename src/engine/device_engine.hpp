@@ -1,9 +1,10 @@
 // DeviceEngine: runs collectives on device memory by kernels, for one communicator.
 //
-// It is to a GPU what Engine is to the host: an operation is one kernel launch on a stream. All
-// operations of a communicator run one after another, on whichever streams they are, because they
-// share links; a kernel that waits for a peer has a deadline and an abort flag, and writes down
-// what it waited for.
+// It is to a GPU what Engine is to the host: a collective is one kernel launch on a stream, and so
+// are the sends and receives of a group together. All collectives of a communicator run one after
+// another, on whichever streams they are, because they share links; so do its groups of sends and
+// receives, but those and collectives do not wait for each other. A kernel that waits for a peer
+// has a deadline and an abort flag, and writes down what it waited for.
 //
 // No CUDA header; builds without CUDA have stubs (no_cuda.cpp). Threads: one at a time (the
 // communicator's guard), but abort.
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/device_link.hpp"
@@ -31,18 +33,31 @@ struct DevicePlan {
   std::uint32_t slices_per_round = 1;
 };
 
+// A send or receive on its way to the device.
+struct MessageCall {
+  const Call* call = nullptr;
+  // Of type and count, as slice_elems: both ends must have the same.
+  std::uint64_t signature = 0;
+  std::uint64_t slice_elems = 1;
+};
+
 class DeviceEngine {
  public:
   virtual ~DeviceEngine() = default;
   virtual const DeviceLinks& links() const = 0;
-  // Blocks that one operation may use: reserved for this communicator on its device, so that no
-  // kernel of another communicator can keep them from running.
+  // Blocks that one collective may use: reserved for this communicator on its device, so that no
+  // kernel of another communicator can keep them from running. (Messages have blocks beside them.)
   virtual int max_blocks() const = 0;
 
   // Starts the call on `stream` (a cudaStream_t), or on one of the engine's own for nullptr.
   // Returns when it is enqueued. All buffers lie in device memory.
   virtual Status launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
                         void* stream) = 0;
+  // Starts sends and receives that progress together, in one kernel, which runs as if on each of
+  // `streams` (different ones; nullptr as in launch). At most kMaxMessages of them, in issue order.
+  virtual Status launch_messages(std::span<const MessageCall> calls,
+                                 std::span<void* const> streams) = 0;
+  static constexpr int kMaxMessages = 768;
   // Is everything on the engine's own stream done?
   virtual Result<bool> is_idle() = 0;
   // Until everything launched is done.
@@ -61,11 +76,13 @@ Result<std::unique_ptr<DeviceEngine>> make_device_engine(std::unique_ptr<DeviceL
 // Is there a kernel for it?
 bool device_has(Collective collective, const char* algorithm, DeviceProtocol protocol);
 
+// Is there a GPU, and a driver for it?
+bool has_devices();
+
 // Is it memory of a GPU? False in builds without CUDA and where there is no GPU.
 bool is_device_memory(const void* pointer);
 
-// Waits for a caller's stream (a cudaStream_t).
-Status synchronize_device_stream(void* stream);
+// Is everything on a stream (a cudaStream_t) done?
 Result<bool> query_device_stream(void* stream);
 
 }  // namespace treering

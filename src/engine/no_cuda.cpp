@@ -13,10 +13,8 @@ Result<std::unique_ptr<DeviceEngine>> make_device_engine(std::unique_ptr<DeviceL
 }
 
 bool device_has(Collective, const char*, DeviceProtocol) { return false; }
+bool has_devices() { return false; }
 bool is_device_memory(const void*) { return false; }
-Status synchronize_device_stream(void*) {
-  return unsupported("this build of the library has no CUDA");
-}
 Result<bool> query_device_stream(void*) {
   return unsupported("this build of the library has no CUDA");
 }

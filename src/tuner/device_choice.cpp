@@ -51,6 +51,20 @@ const char* device_objection(const algos::Algorithm& a, const ChoiceInput& in) {
   return nullptr;
 }
 
+std::uint64_t most_slice_bytes(const DeviceChoiceInput& in, DeviceProtocol protocol) {
+  const std::uint64_t slot_bytes = in.slot_bytes[static_cast<int>(protocol)];
+  const std::uint64_t data_bytes = protocol == DeviceProtocol::kLL ? slot_bytes / 2 : slot_bytes;
+  const std::uint64_t forced = in.call.forced_slice_bytes;
+  return forced != 0 ? std::min(data_bytes, forced) : data_bytes;
+}
+
+// Short vectors are dealt out to all channels, in slices of at least kLeastSlice.
+std::uint64_t share_of_a_channel(std::uint64_t bytes, std::uint64_t channels) {
+  constexpr std::uint64_t kLeastSlice = 1024, kUnit = 256;
+  const std::uint64_t share = (bytes + channels - 1) / channels;
+  return (std::max(share, kLeastSlice) + kUnit - 1) / kUnit * kUnit;
+}
+
 std::string names_on_device(const DeviceChoiceInput& in) {
   std::string names;
   for (const algos::Algorithm& a : algos::all_algorithms()) {
@@ -105,19 +119,11 @@ Result<DeviceChoice> finish(const algos::Algorithm& a, const char* why,
   TR_ASSIGN_OR_RETURN(c.protocol, protocol_for(chunk_bytes, a, in));
   c.lanes = lanes_of(a, call.size);
   const int most_channels = std::clamp(in.max_blocks / c.lanes, 1, in.channels);
-  const std::uint64_t slot_bytes = in.slot_bytes[static_cast<int>(c.protocol)];
-  std::uint64_t slice_bytes = c.protocol == DeviceProtocol::kLL ? slot_bytes / 2 : slot_bytes;
-  if (call.forced_slice_bytes != 0) {
-    slice_bytes = std::min<std::uint64_t>(slice_bytes, call.forced_slice_bytes);
-  }
+  std::uint64_t slice_bytes = most_slice_bytes(in, c.protocol);
   c.channels = most_channels;
   if (!call.uneven) {
-    // Short vectors are dealt out to all channels, in slices of at least kLeastSlice.
-    constexpr std::uint64_t kLeastSlice = 1024, kUnit = 256;
     const auto channels = static_cast<std::uint64_t>(most_channels);
-    std::uint64_t share = (chunk_bytes + channels - 1) / channels;
-    share = (std::max(share, kLeastSlice) + kUnit - 1) / kUnit * kUnit;
-    slice_bytes = std::min(slice_bytes, share);
+    slice_bytes = std::min(slice_bytes, share_of_a_channel(chunk_bytes, channels));
     const std::uint64_t slices =
         std::max<std::uint64_t>(1, (chunk_bytes + slice_bytes - 1) / slice_bytes);
     c.channels = static_cast<int>(std::min(channels, slices));
@@ -127,6 +133,12 @@ Result<DeviceChoice> finish(const algos::Algorithm& a, const char* why,
 }
 
 }  // namespace
+
+std::uint64_t message_slice_elems(const DeviceChoiceInput& in) {
+  const std::uint64_t slice_bytes = most_slice_bytes(in, DeviceProtocol::kSimple);
+  const auto channels = static_cast<std::uint64_t>(in.channels);
+  return std::min(slice_bytes, share_of_a_channel(in.call.bytes, channels)) / in.elem_bytes;
+}
 
 Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& in) {
   const ChoiceInput& call = in.call;

@@ -34,4 +34,7 @@ struct DeviceChoice {
 
 Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& input);
 
+// Of a send or receive of call.bytes: it follows from them and from what all ranks share.
+std::uint64_t message_slice_elems(const DeviceChoiceInput& input);
+
 }  // namespace treering

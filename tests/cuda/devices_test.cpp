@@ -6,7 +6,7 @@
 namespace treering::test {
 namespace {
 
-// The emulator's default: 16 multiprocessors of 1024 threads; a communicator reserves 16 blocks of
+// The emulator's default: 24 multiprocessors of 1024 threads; a communicator reserves 24 blocks of
 // 256 threads a rank.
 constexpr int kCommsOfADevice = 4;
 
@@ -109,6 +109,39 @@ TEST(Communicators, UsedInOppositeOrdersDoNotBlockEachOther) {
   });
 }
 
+// Two blocks a rank, for sixteen lanes, none of whose messages fit into their slots.
+TEST(Communicators, FewBlocksServeManyPeersAtOnce) {
+  constexpr int kRanks = 8;
+  const Env channels("TR_CUDA_CHANNELS", "1");
+  const Env slots("TR_CUDA_SLOT_BYTES", "1024");
+  const Comms comms(kRanks);
+  ASSERT_TRUE(comms.ok()) << comms.made(0);
+  on_threads(kRanks, [&](int r) {
+    constexpr std::uint64_t kCount = 5000;  // int32: 20 slots
+    const DeviceArray<std::int32_t> in(kRanks * kCount, -1), out(kRanks * kCount, -1);
+    for (std::uint64_t i = 0; i < kRanks * kCount; ++i) {
+      in.get()[i] = static_cast<std::int32_t>(i) * kRanks + r;
+    }
+    EXPECT_TR(tr_group_start());
+    // First all that it sends, and in one order on all ranks: no receive is near its send.
+    for (int q = 0; q < kRanks; ++q) {
+      EXPECT_TR(tr_send(in.get() + q * kCount, kCount, TR_INT32, q, comms[r], nullptr));
+    }
+    for (int q = 0; q < kRanks; ++q) {
+      EXPECT_TR(tr_recv(out.get() + q * kCount, kCount, TR_INT32, q, comms[r], nullptr));
+    }
+    EXPECT_TR(tr_group_end());
+    std::size_t wrong = 0;
+    for (int q = 0; q < kRanks; ++q) {
+      for (std::uint64_t i = 0; i < kCount; ++i) {
+        const auto sent = static_cast<std::int32_t>(r * kCount + i) * kRanks + q;
+        wrong += out.get()[q * kCount + i] != sent ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(wrong, 0u) << "rank " << r;
+  });
+}
+
 // Nothing that a destructor does may wait for other communicators' kernels.
 TEST(Communicators, OneIsDestroyedWhileAnotherWaits) {
   const Env timeout("TR_TIMEOUT_S", "5");
@@ -146,9 +179,9 @@ TEST(Communicators, ThatDoNotFitAreRefusedOnAllRanks) {
     const Comms refused(kRanks, device_of);
     for (int r = 0; r < kRanks; ++r) {
       EXPECT_EQ(refused.made(r).code, TR_UNSUPPORTED) << refused.made(r);
-      EXPECT_TRUE(refused.made(r).says("rank 0: device 0 holds 64 blocks at once"))
+      EXPECT_TRUE(refused.made(r).says("rank 0: device 0 holds 96 blocks at once"))
           << refused.made(r);
-      EXPECT_TRUE(refused.made(r).says("have reserved 64; this one needs 16")) << refused.made(r);
+      EXPECT_TRUE(refused.made(r).says("have reserved 96; this one needs 24")) << refused.made(r);
       EXPECT_TRUE(refused.made(r).says("TR_CUDA_CHANNELS")) << refused.made(r);
     }
     const Env fewer("TR_CUDA_CHANNELS", "1");

@@ -101,6 +101,25 @@ class Engines {
     return (*this)[rank].launch(call, plan, 7, nullptr);
   }
 
+  // Starts a send to the next rank and a receive from the last one, in slices of slice_elems.
+  Status start_pass(int rank, const std::int32_t* in, std::int32_t* out, std::uint64_t count,
+                    std::uint64_t slice_elems) {
+    Call calls[2];
+    MessageCall messages[2];
+    for (int i = 0; i < 2; ++i) {
+      calls[i].collective = Collective::kSendRecv;
+      calls[i].type = Type::kInt32;
+      calls[i].count = count;
+      calls[i].root = (rank + (i == 0 ? 1 : size() - 1)) % size();
+      calls[i].is_send = i == 0;
+      messages[i] = {&calls[i], count, slice_elems};
+    }
+    calls[0].in = reinterpret_cast<const std::byte*>(in);
+    calls[1].out = reinterpret_cast<std::byte*>(out);
+    void* const own = nullptr;
+    return (*this)[rank].launch_messages(messages, {&own, 1});
+  }
+
  private:
   void fail(const std::string& why) {
     std::lock_guard lock(mutex_);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cuda/support.hpp"
+#include "cudasim/control.hpp"
 
 namespace treering::test {
 namespace {
@@ -200,9 +201,6 @@ TEST(Arguments, ThatDoNotFitChangeNothing) {
   EXPECT_EQ(a.code, TR_UNSUPPORTED) << a;
   EXPECT_TRUE(a.says("user-defined operator runs on host memory only")) << a;
   EXPECT_TR(tr_op_destroy(op));
-  a = answer(tr_send(device.get(), 16, TR_FLOAT32, 1, comms[0], nullptr));
-  EXPECT_EQ(a.code, TR_UNSUPPORTED) << a;
-  EXPECT_TRUE(a.says("send and receive on device memory")) << a;
 
   // In a group the same, and the rest of the group is not issued.
   EXPECT_TR(tr_group_start());
@@ -244,6 +242,40 @@ TEST(Arguments, AnUnknownProtocolIsSaid) {
       answer(tr_all_reduce(data.get(), data.get(), 16, TR_FLOAT32, TR_SUM, comms[0], nullptr));
   EXPECT_EQ(a.code, TR_INVALID_ARGUMENT) << a;
   EXPECT_TRUE(a.says("\"LL256\"") && a.says("Simple, LL")) << a;
+}
+
+// A GPU that one rank cannot use leaves the communicator without links: the host engine must not
+// touch what is the GPU's, in a repeated call neither.
+TEST(Arguments, WithoutGpuLinksDeviceMemoryIsRefused) {
+  const Env quiet("TR_LOG", "off");
+  cudasim::fail_call("cudaDeviceGetPCIBusId", 1, cudaErrorUnknown);
+  const Comms comms(2);
+  ASSERT_TRUE(comms.ok()) << comms.made(0);
+  const DeviceArray<float> device(16, 1);
+  std::vector<float> host(16, 1);
+  const auto all_reduce = [&](int r, const void* in, void* out) {
+    return answer(tr_all_reduce(in, out, 16, TR_FLOAT32, TR_SUM, comms[r], nullptr));
+  };
+  const auto on_host = [&] {
+    on_threads(2, [&](int r) {
+      std::vector<float> x(16, 1);
+      EXPECT_EQ(all_reduce(r, x.data(), x.data()).code, TR_SUCCESS);
+      EXPECT_EQ(x, std::vector<float>(16, 2));
+    });
+  };
+  for (int i = 0; i < 2; ++i) {
+    for (int r = 0; r < 2; ++r) {
+      Answer a = all_reduce(r, device.get(), device.get());
+      EXPECT_EQ(a.code, TR_UNSUPPORTED) << a;
+      EXPECT_TRUE(a.says("sendbuf is device memory, but this communicator has no GPU links")) << a;
+      a = all_reduce(r, host.data(), device.get());
+      EXPECT_TRUE(a.says("recvbuf is device memory, but this communicator has no GPU links")) << a;
+      a = answer(tr_recv(device.get(), 16, TR_FLOAT32, 1 - r, comms[r], nullptr));
+      EXPECT_EQ(a.code, TR_UNSUPPORTED) << a;
+    }
+    on_host();
+  }
+  EXPECT_EQ(device.wrong(1), 0u);
 }
 
 TEST(Options, TheTimeoutIsTheKernelsToo) {

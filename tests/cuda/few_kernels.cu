@@ -1,8 +1,10 @@
-// One algorithm in the place of algos/cuda/kernels.cu, for programs that build the kernels anew,
-// with a fault (algos/cuda/fault.cuh) or with ThreadSanitizer: a second instead of twenty.
+// One algorithm, and messages, in the place of algos/cuda/kernels.cu, for programs that build the
+// kernels anew, with a fault (algos/cuda/fault.cuh) or with ThreadSanitizer: a second instead of
+// twenty.
 #include "algos/cuda/kernels.hpp"
 #include "algos/cuda/launch.cuh"
 #include "algos/cuda/ll.cuh"
+#include "algos/cuda/messages.cuh"
 #include "algos/cuda/prims.cuh"
 #include "algos/cuda/simple.cuh"
 #include "algos/ring.hpp"
@@ -39,8 +41,13 @@ int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks,
                 dim3(static_cast<unsigned>(threads)), 0, static_cast<cudaStream_t>(stream), call);
 }
 
-int resident_blocks(const DeviceKernel&, int, int* blocks) {
-  *blocks = 64;
+int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messages, int blocks,
+                   int threads, void* stream) {
+  return launch_messages(call, messages, blocks, threads, static_cast<cudaStream_t>(stream));
+}
+
+int resident_blocks(int, int* blocks) {
+  *blocks = 128;
   return cudaSuccess;
 }
 

@@ -56,12 +56,45 @@ std::string run_until_failure(tr_comm_t comm, int rank, int victim) {
   }
 }
 
-TEST(Kill, EverySurvivorNamesTheDeadRank) {
+// To the next rank and from the last one at once, with a reduction now and then; on a stream, which
+// is then waited for, or without one.
+std::string pass_on_until_failure(tr_comm_t comm, int rank, int size, int victim, bool on_stream) {
+  constexpr std::uint64_t kMost = 100'000;
+  const DeviceArray<float> a(kMost, 1), b(kMost, 0);
+  const UserStream stream;
+  const tr_stream_t s = on_stream ? stream.get() : nullptr;
+  for (int i = 0;; ++i) {
+    const std::uint64_t count = i % 2 ? kMost : 60;
+    const Clock::time_point start = Clock::now();
+    tr_result_t r = tr_group_start();
+    if (r == TR_SUCCESS) r = tr_send(a.get(), count, TR_FLOAT32, (rank + 1) % size, comm, s);
+    if (r == TR_SUCCESS) r = tr_recv(b.get(), count, TR_FLOAT32, (rank + size - 1) % size, comm, s);
+    if (r == TR_SUCCESS) r = tr_group_end();
+    if (r == TR_SUCCESS && i % 3 == 2)
+      r = tr_all_reduce(a.get(), b.get(), count, TR_FLOAT32, TR_MAX, comm, s);
+    if (r == TR_SUCCESS) r = tr_stream_synchronize(s);
+    if (r == TR_SUCCESS) continue;
+    const std::string text = tr_get_last_error();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (rank == victim) return {};
+    if (seconds > 2) return "took " + std::to_string(seconds) + " s to fail: " + text;
+    if (r != TR_REMOTE_ERROR) return "failed otherwise: " + text;
+    if (text.find("rank " + std::to_string(victim)) == std::string::npos)
+      return "does not name the dead rank: " + text;
+    return {};
+  }
+}
+
+unsigned a_seed() {
   const unsigned seed = std::getenv("TR_TEST_SEED") != nullptr
                             ? static_cast<unsigned>(std::atoi(std::getenv("TR_TEST_SEED")))
                             : std::random_device{}();
   std::printf("seed %u\n", seed);
-  std::mt19937 random(seed);
+  return seed;
+}
+
+TEST(Kill, EverySurvivorNamesTheDeadRank) {
+  std::mt19937 random(a_seed());
   const Env quiet("TR_LOG", "off");
   for (int round = 0; round < 6; ++round) {
     const int n = 2 + static_cast<int>(random() % 3);
@@ -72,6 +105,26 @@ TEST(Kill, EverySurvivorNamesTheDeadRank) {
                   [&](tr_comm_t comm, int rank, int) -> std::string {
                     if (rank == victim) die_after_us(moment_us);
                     return run_until_failure(comm, rank, victim);
+                  },
+                  30),
+              "rank " + std::to_string(victim) + ": died of signal 9\n")
+        << "round " << round << ", n " << n << ", killed after " << moment_us << " us";
+  }
+}
+
+TEST(Kill, OfAPeerOfSendsAndReceivesToo) {
+  std::mt19937 random(a_seed());
+  const Env quiet("TR_LOG", "off");
+  for (int round = 0; round < 6; ++round) {
+    const int n = 2 + static_cast<int>(random() % 3);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(n));
+    const long moment_us = static_cast<long>(random() % 60'000);
+    const bool on_stream = round % 2 == 1;
+    EXPECT_EQ(run_ranks(
+                  Mode::kProcesses, n,
+                  [&](tr_comm_t comm, int rank, int size) -> std::string {
+                    if (rank == victim) die_after_us(moment_us);
+                    return pass_on_until_failure(comm, rank, size, victim, on_stream);
                   },
                   30),
               "rank " + std::to_string(victim) + ": died of signal 9\n")

@@ -111,6 +111,16 @@ class Sums {
   int calls_ = 0;
 };
 
+TEST(Memory, IsWhatTheReadmeSays) {
+  for (const int ranks : {1, 2, 3}) {
+    Engines engines(ranks, DeviceLinkOptions{});
+    ASSERT_EQ(engines.error(), "");
+    const double mib = static_cast<double>(engines[0].links().device_bytes()) / (1 << 20);
+    EXPECT_GE(mib, 3.5 * ranks);
+    EXPECT_LE(mib, 3.6 * ranks);
+  }
+}
+
 // --- Shuffled schedules
 
 // Wrong elements under a seed; slots are used many times over.
@@ -142,13 +152,58 @@ TEST(Fuzz, RingsAreRightUnderBothSeedsAndAFaultIsNot) {
   }
 }
 
+// Sends to the next rank, several in a row.
+std::size_t wrong_messages_under(std::uint64_t seed) {
+  Engines engines(3, small_links(2), 5'000);
+  EXPECT_EQ(engines.error(), "");
+  constexpr std::uint64_t kMost = 6000;
+  std::vector<std::unique_ptr<DeviceArray<std::int32_t>>> in, out;
+  for (int r = 0; r < engines.size(); ++r) {
+    in.push_back(std::make_unique<DeviceArray<std::int32_t>>(kMost, 0));
+    out.push_back(std::make_unique<DeviceArray<std::int32_t>>(kMost, 0));
+  }
+  cudasim::set_seed(seed);
+  std::size_t wrong = 0;
+  int call = 0;
+  for (const std::uint64_t count : {6000, 5, 700, 6000}) {
+    ++call;
+    for (std::size_t r = 0; r < in.size(); ++r) {
+      for (std::uint64_t k = 0; k < count; ++k)
+        in[r]->get()[k] = value(static_cast<int>(r), call, k);
+      const Status s =
+          engines.start_pass(static_cast<int>(r), in[r]->get(), out[r]->get(), count, 64);
+      EXPECT_TRUE(s.ok() || kFault != Fault::kNone) << s.message();
+    }
+    for (int r = 0; r < engines.size(); ++r) {
+      const Status s = engines[r].drain();
+      EXPECT_TRUE(s.ok() || kFault != Fault::kNone) << s.message();
+    }
+    for (std::size_t r = 0; r < in.size(); ++r) {
+      const int last = (static_cast<int>(r) + engines.size() - 1) % engines.size();
+      for (std::uint64_t k = 0; k < count; ++k)
+        wrong += out[r]->get()[k] != value(last, call, k) ? 1 : 0;
+    }
+  }
+  cudasim::set_seed(0);
+  return wrong;
+}
+
+TEST(Fuzz, SoAreSendsAndReceives) {
+  if (kFault != Fault::kNone && kFault != Fault::kNoBarrierBeforePost) return;  // LL's
+  for (const std::uint64_t seed : kSeeds) {
+    const std::size_t wrong = wrong_messages_under(seed);
+    std::printf("seed %llu: %zu wrong\n", static_cast<unsigned long long>(seed), wrong);
+    EXPECT_EQ(wrong > 0, kFault == Fault::kNoBarrierBeforePost);
+  }
+}
+
 // --- Message numbers at the ends of LL's flag
 
 template <class F>
 void for_each_ll_end(Engines& engines, F f) {
   for (int r = 0; r < engines.size(); ++r) {
     const DeviceLinkTable& table = engines[r].links().table();
-    for (int cls = 0; cls < kNumDeviceLinkClasses; ++cls) {
+    for (int cls = 0; cls < device_link_classes(DeviceProtocol::kLL); ++cls) {
       for (int peer = 0; peer < table.size; ++peer) {
         f(table.ends[table.index(DeviceProtocol::kLL, 0, DeviceLinkClass(cls), peer)]);
       }

@@ -265,5 +265,39 @@ TEST(InitAll, OneThreadDrivesAllRanks) {
   for (tr_comm_t comm : comms) EXPECT_TR(tr_comm_destroy(comm));
 }
 
+// Its sends and receives too: longer than all slots, interleaved over the communicators.
+TEST(InitAll, OneThreadDrivesTheMessagesOfAllRanks) {
+  constexpr int kAll = 3;
+  constexpr std::uint64_t kCount = 1'000'000;
+  tr_comm_t comms[kAll];
+  ASSERT_EQ(tr_comm_init_all(comms, kAll), TR_SUCCESS) << tr_get_last_error();
+  std::vector<std::unique_ptr<DeviceArray<float>>> in, out;
+  std::vector<std::unique_ptr<UserStream>> streams;
+  for (int r = 0; r < kAll; ++r) {
+    in.push_back(std::make_unique<DeviceArray<float>>(kCount, static_cast<float>(r)));
+    out.push_back(std::make_unique<DeviceArray<float>>(kCount, -1));
+    streams.push_back(std::make_unique<UserStream>());
+  }
+  for (const bool blocking : {true, false}) {
+    const auto stream = [&](std::size_t i) { return blocking ? nullptr : streams[i]->get(); };
+    for (const auto& o : out) o->fill(-1);
+    EXPECT_TR(tr_group_start());
+    for (std::size_t i = 0; i < kAll; ++i) {
+      const int next = static_cast<int>(i + 1) % kAll;
+      EXPECT_TR(tr_send(in[i]->get(), kCount, TR_FLOAT32, next, comms[i], stream(i)));
+    }
+    for (std::size_t i = 0; i < kAll; ++i) {
+      const int last = static_cast<int>(i + kAll - 1) % kAll;
+      EXPECT_TR(tr_recv(out[i]->get(), kCount, TR_FLOAT32, last, comms[i], stream(i)));
+    }
+    EXPECT_TR(tr_group_end());
+    for (const auto& s : streams) EXPECT_TR(tr_stream_synchronize(s->get()));
+    for (std::size_t i = 0; i < kAll; ++i) {
+      EXPECT_EQ(out[i]->wrong(static_cast<float>((i + kAll - 1) % kAll)), 0u) << i;
+    }
+  }
+  for (tr_comm_t comm : comms) EXPECT_TR(tr_comm_destroy(comm));
+}
+
 }  // namespace
 }  // namespace treering::test

@@ -1,7 +1,8 @@
 // Usage: tsan_ring Simple|LL
 //
-// For test_tsan.py: all-reduces of three ranks by the kernels of few_kernels.cu. The numbers are
-// right on this CPU even with a relaxed post; ThreadSanitizer must see the difference.
+// For test_tsan.py: all-reduces of three ranks by the kernels of few_kernels.cu, and sends to the
+// next rank. The numbers are right on this CPU even with a relaxed post; ThreadSanitizer must see
+// the difference.
 #include <cstdio>
 #include <cstring>
 #include <cuda_runtime.h>
@@ -27,9 +28,12 @@ int main(int argc, char** argv) {
     std::printf("%s\n", engines.error().c_str());
     return 3;
   }
-  std::int32_t* data[kRanks];
-  for (std::int32_t*& d : data) {
-    if (cudaMalloc(reinterpret_cast<void**>(&d), kMost * sizeof *d) != cudaSuccess) return 3;
+  std::int32_t *data[kRanks], *received[kRanks];
+  for (auto* arrays : {data, received}) {
+    for (int r = 0; r < kRanks; ++r) {
+      if (cudaMalloc(reinterpret_cast<void**>(arrays + r), kMost * sizeof **data) != cudaSuccess)
+        return 3;
+    }
   }
   int wrong = 0;
   for (const std::uint64_t count : {1500, 3, 300}) {
@@ -43,6 +47,18 @@ int main(int argc, char** argv) {
       if (!engines[r].drain().ok()) return 5;
       for (std::uint64_t k = 0; k < count; ++k) {
         wrong += data[r][k] != 3 * static_cast<std::int32_t>(k) + 3 ? 1 : 0;
+      }
+    }
+  }
+  for (const std::uint64_t count : {1500, 300}) {
+    for (int r = 0; r < kRanks; ++r) {
+      for (std::uint64_t k = 0; k < kMost; ++k) data[r][k] = static_cast<std::int32_t>(k) + r;
+      if (!engines.start_pass(r, data[r], received[r], count, 64).ok()) return 4;
+    }
+    for (int r = 0; r < kRanks; ++r) {
+      if (!engines[r].drain().ok()) return 5;
+      for (std::uint64_t k = 0; k < count; ++k) {
+        wrong += received[r][k] != static_cast<std::int32_t>(k) + (r + kRanks - 1) % kRanks ? 1 : 0;
       }
     }
   }

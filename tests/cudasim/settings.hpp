@@ -9,7 +9,7 @@ namespace cudasim {
 
 struct Settings {
   int devices = 4;                // CUDASIM_DEVICES; 0: a driver without a device, -1: no driver
-  int sms = 16;                   // CUDASIM_SMS: multiprocessors of a device
+  int sms = 24;                   // CUDASIM_SMS: multiprocessors of a device
   std::size_t memory_mib = 8192;  // CUDASIM_MEMORY_MIB: memory of a device
   std::uint64_t seed = 0;         // CUDASIM_SEED: not 0: shuffle the order in which threads run
   double hang_s = 60;             // CUDASIM_HANG_S: a block that only spins so long is reported

@@ -159,7 +159,7 @@ Status CudaLinks::fill_table() {
     const auto protocol = static_cast<DeviceProtocol>(p);
     table_.slot_bytes[p] = layout_.slot_bytes[p];
     for (int channel = 0; channel < layout_.channels; ++channel) {
-      for (int c = 0; c < kNumDeviceLinkClasses; ++c) {
+      for (int c = 0; c < device_link_classes(protocol); ++c) {
         const auto cls = static_cast<DeviceLinkClass>(c);
         for (int r = 0; r < layout_.size; ++r) {
           std::byte* const theirs = peers_[static_cast<std::size_t>(r)].base;

@@ -17,15 +17,18 @@ std::size_t link_bytes(std::uint32_t slot_bytes) {
 
 }  // namespace
 
+std::size_t SlabLayout::protocol_bytes(DeviceProtocol protocol) const {
+  const std::uint32_t bytes = slot_bytes[static_cast<int>(protocol)];
+  const auto links = static_cast<std::size_t>(channels * device_link_classes(protocol) * size);
+  return bytes > 0 ? links * link_bytes(bytes) : 0;
+}
+
 SlabLayout::End SlabLayout::end(DeviceProtocol protocol, int channel, DeviceLinkClass cls,
                                 int peer) const {
   std::size_t at = static_cast<std::size_t>(2 * size) * kLine;
-  const auto links = static_cast<std::size_t>(channels * kNumDeviceLinkClasses * size);
-  for (int p = 0; p < static_cast<int>(protocol); ++p) {
-    if (slot_bytes[p] > 0) at += links * link_bytes(slot_bytes[p]);
-  }
+  for (int p = 0; p < static_cast<int>(protocol); ++p) at += protocol_bytes(DeviceProtocol(p));
   const auto index = static_cast<std::size_t>(
-      (channel * kNumDeviceLinkClasses + static_cast<int>(cls)) * size + peer);
+      (channel * device_link_classes(protocol) + static_cast<int>(cls)) * size + peer);
   at += index * link_bytes(slot_bytes[static_cast<int>(protocol)]);
   return {at, at + kLine, at + 2 * kLine};
 }
@@ -38,11 +41,7 @@ std::size_t SlabLayout::hello(int peer) const {
 
 std::size_t SlabLayout::ends() const {
   std::size_t at = static_cast<std::size_t>(2 * size) * kLine;
-  for (const std::uint32_t bytes : slot_bytes) {
-    if (bytes > 0) {
-      at += static_cast<std::size_t>(channels * kNumDeviceLinkClasses * size) * link_bytes(bytes);
-    }
-  }
+  for (int p = 0; p < kNumDeviceProtocols; ++p) at += protocol_bytes(DeviceProtocol(p));
   return at;
 }
 

@@ -35,6 +35,9 @@ struct SlabLayout {
   std::size_t hello(int peer) const;  // 64 bits that the peer writes to show that it can
   std::size_t ends() const;           // DeviceLinkEnds of the rank itself
   std::size_t bytes() const;
+
+ private:
+  std::size_t protocol_bytes(DeviceProtocol protocol) const;  // of all its links
 };
 
 class Slab {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,14 @@ class ShmTransport final : public Transport {
   Result<FifoRx*> rx(const LinkId& id) override;
   std::size_t link_data_bytes(LinkId::Kind kind) const override { return layout_.sizes().of(kind); }
   Board& board(int rank) override;
-  Status check_peers() override { return liveness_.check(); }
-  bool has_ended(int rank) override { return liveness_.has_ended(rank); }
+  Status check_peers() override {
+    std::lock_guard lock(liveness_mutex_);
+    return liveness_.check();
+  }
+  bool has_ended(int rank) override {
+    std::lock_guard lock(liveness_mutex_);
+    return liveness_.has_ended(rank);
+  }
   Result<WindowMap> map_windows(void* ptr, std::size_t bytes, Rendezvous& rendezvous) override;
   std::size_t mapped_bytes() const override { return peers_.size() * layout_.bytes(); }
   std::size_t resident_bytes() const override { return resident_pages_ * kPageBytes; }
@@ -54,6 +61,7 @@ class ShmTransport final : public Transport {
   int rank_;
   Layout layout_;
   std::vector<PeerInfo> peers_;
+  std::mutex liveness_mutex_;
   Liveness liveness_;
   int timeout_ms_;
   std::map<LinkId, FifoTx> tx_;  // a map: the addresses stay

@@ -1,0 +1,70 @@
+// What the device engines of a process share: room for blocks on its devices, and host memory that
+// kernels see.
+#pragma once
+
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <mutex>
+#include <vector>
+
+#include "core/device_link.hpp"
+#include "core/status.hpp"
+
+namespace treering {
+
+// Blocks that the communicators of this process have reserved, by device.
+class BlockBudget {
+ public:
+  static BlockBudget& instance();
+  // On the current device, which is `device`: blocks of `threads` threads.
+  Status reserve(int device, int blocks, int threads);
+  void give_back(int device, int blocks);
+
+ private:
+  std::mutex mutex_;
+  std::vector<int> reserved_;
+};
+
+// Host memory that kernels see: their reports, and the flag that tells them to give up.
+struct SharedWithKernels {
+  std::uint32_t abort;
+  DeviceReport reports[1];  // one for each block that the communicator has reserved
+};
+
+// Freeing pinned memory waits for all that runs on all devices, other communicators' kernels too,
+// and those may wait for the rank that frees: so it is kept for the next communicator, as slabs
+// are (transports/cuda_ipc/slab.hpp).
+class SharedPool {
+ public:
+  static SharedPool& instance();
+  Result<SharedWithKernels*> take(int blocks);
+  void give_back(SharedWithKernels* shared, int blocks);
+
+ private:
+  struct Kept {
+    SharedWithKernels* shared;
+    int blocks;
+  };
+  std::mutex mutex_;
+  std::vector<Kept> kept_;
+};
+
+// The caller's current device comes back when a call of the library ends.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    if (cudaGetDevice(&before_) != cudaSuccess || before_ == device) return;
+    changed_ = cudaSetDevice(device) == cudaSuccess;
+  }
+  ~OnDevice() {
+    if (changed_) (void)cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace treering
