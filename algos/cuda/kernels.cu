@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <limits>
 #include <span>
 
 #include "algos/barrier.hpp"
@@ -81,6 +83,19 @@ const DeviceKernel* find_in(Collective collective, std::string_view algorithm) {
   return nullptr;
 }
 
+// Lowers *blocks to how many blocks of the largest kernel a multiprocessor holds.
+template <class P>
+cudaError_t load_kernels_of(int threads, int* blocks) {
+  for (const DeviceKernel& kernel : kernels_of<P>()) {
+    int fit = 0;
+    cudaError_t error = load(kernel.entry);
+    if (error == cudaSuccess) error = blocks_per_sm(&fit, kernel.entry, threads, 0);
+    if (error != cudaSuccess) return error;
+    *blocks = std::min(*blocks, fit);
+  }
+  return cudaSuccess;
+}
+
 }  // namespace
 
 const DeviceKernel* find_kernel(Collective collective, std::string_view algorithm,
@@ -101,14 +116,15 @@ int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks,
                 dim3(static_cast<unsigned>(threads)), 0, static_cast<cudaStream_t>(stream), call);
 }
 
-int resident_blocks(const DeviceKernel& kernel, int threads, int* blocks) {
-  int device = 0, processors = 0, per_processor = 0;
-  cudaError_t error = cudaGetDevice(&device);
+int load_kernels(int threads, int* blocks) {
+  int device = 0, processors = 0, per_processor = std::numeric_limits<int>::max();
+  cudaError_t error = load_kernels_of<Simple>(threads, &per_processor);
+  if (error == cudaSuccess) error = load_kernels_of<LL>(threads, &per_processor);
+  if (error == cudaSuccess) error = cudaGetDevice(&device);
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   }
-  if (error == cudaSuccess) error = blocks_per_sm(&per_processor, kernel.entry, threads, 0);
-  *blocks = processors * per_processor;
+  if (error == cudaSuccess) *blocks = processors * per_processor;
   return error;
 }
 

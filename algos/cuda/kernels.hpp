@@ -30,7 +30,9 @@ const DeviceKernel* find_kernel(Collective collective, std::string_view algorith
 // Returns a cudaError_t.
 int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks, int threads,
                  void* stream);
-// How many such blocks the current device holds at once. Returns a cudaError_t.
-int resident_blocks(const DeviceKernel& kernel, int threads, int* blocks);
+// Loads all kernels on the current device, so that starting one does not, and says how many blocks
+// of `threads` threads the device holds at once, of the kernel that needs most. Returns a
+// cudaError_t.
+int load_kernels(int threads, int* blocks);
 
 }  // namespace treering::cuda

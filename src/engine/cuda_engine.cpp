@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cuda_runtime.h>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -22,43 +23,57 @@ using cuda::DeviceKernel;
 constexpr int kThreads = cuda::kMaxThreads;
 constexpr int kWarp = 32;
 
-// Blocks that the communicators of this process have reserved, by device.
-class BlockBudget {
+// The devices that communicators of this process run on: how many blocks each holds at once, and
+// how many of them are reserved.
+class Devices {
  public:
-  static BlockBudget& instance() {
-    static BlockBudget* const budget = new BlockBudget;
-    return *budget;
+  static Devices& instance() {
+    static Devices* const devices = new Devices;
+    return *devices;
   }
+  // Of `device`, the current one.
   Status reserve(int device, int blocks) {
-    const DeviceKernel* kernel =
-        cuda::find_kernel(Collective::kAllReduce, "ring", DeviceProtocol::kSimple);
-    int capacity = 0;
-    TR_RETURN_IF_ERROR(
-        cuda_status(static_cast<cudaError_t>(cuda::resident_blocks(*kernel, kThreads, &capacity)),
-                    "asking how many blocks the device holds"));
     std::lock_guard lock(mutex_);
-    if (static_cast<std::size_t>(device) >= reserved_.size()) {
-      reserved_.resize(static_cast<std::size_t>(device) + 1);
-    }
-    int& reserved = reserved_[static_cast<std::size_t>(device)];
-    if (reserved + blocks > capacity) {
+    Device& d = devices_[device];
+    if (d.capacity == 0) TR_RETURN_IF_ERROR(load(device, &d.capacity));
+    if (d.reserved + blocks > d.capacity) {
       return unsupported(
-          "device " + std::to_string(device) + " holds " + std::to_string(capacity) +
+          "device " + std::to_string(device) + " holds " + std::to_string(d.capacity) +
           " blocks at once, of which the communicators of this process have reserved " +
-          std::to_string(reserved) + "; this one needs " + std::to_string(blocks) +
+          std::to_string(d.reserved) + "; this one needs " + std::to_string(blocks) +
           ": destroy some, or set TR_CUDA_CHANNELS to less");
     }
-    reserved += blocks;
+    d.reserved += blocks;
     return {};
   }
   void give_back(int device, int blocks) {
     std::lock_guard lock(mutex_);
-    reserved_[static_cast<std::size_t>(device)] -= blocks;
+    devices_[device].reserved -= blocks;
   }
 
  private:
+  struct Device {
+    int capacity = 0;  // 0: the kernels are not loaded
+    int reserved = 0;
+  };
+
+  // CUDA loads a kernel when it is first used, and to do so may wait for all that runs on the
+  // device: for a kernel that waits for this very rank, perhaps. So all kernels are loaded before
+  // the first of them runs.
+  static Status load(int device, int* capacity) {
+    const auto error = static_cast<cudaError_t>(cuda::load_kernels(kThreads, capacity));
+    const Status status =
+        cuda_status(error, "loading the kernels on device " + std::to_string(device));
+    if (error != cudaErrorNoKernelImageForDevice) return status;
+    int major = 0, minor = 0;
+    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return status.with_context("this library was built without -Dgpu_archs=sm_" +
+                               std::to_string(major * 10 + minor));
+  }
+
   std::mutex mutex_;
-  std::vector<int> reserved_;
+  std::map<int, Device> devices_;
 };
 
 // The caller's current device comes back when a call of the library ends.
@@ -163,7 +178,7 @@ Status CudaEngine::start() {
   const DeviceLinkTable& table = links_->table();
   // A lane per rank at most (all-to-all), on one channel; or the trees' four on all.
   const int blocks = std::max(4 * table.channels, table.size);
-  TR_RETURN_IF_ERROR(BlockBudget::instance().reserve(links_->device(), blocks));
+  TR_RETURN_IF_ERROR(Devices::instance().reserve(links_->device(), blocks));
   max_blocks_ = blocks;
   TR_ASSIGN_OR_RETURN(own_, CudaStream::make());
   TR_RETURN_IF_ERROR(
@@ -184,7 +199,7 @@ CudaEngine::~CudaEngine() {
   if (last_ != nullptr) (void)cudaEventDestroy(last_);
   // Rather lost than written to by a kernel of its last owner.
   if (shared_ != nullptr && quiet) SharedPool::instance().give_back(shared_, max_blocks_);
-  if (max_blocks_ > 0) BlockBudget::instance().give_back(links_->device(), max_blocks_);
+  if (max_blocks_ > 0) Devices::instance().give_back(links_->device(), max_blocks_);
 }
 
 // The links serve one operation at a time. A captured graph keeps its own order.
