@@ -146,12 +146,9 @@ TR_DEVICE void move_packs(Access access, const FoldArgs& args) {
   }
 }
 
-// The type is switched here, once a slice; the operator once a pack. One function for all kernels
-// of a protocol: what it holds, every type and operator, would make each of them as large as all
-// are together.
+// The type is switched here, once a slice; the operator once a pack.
 template <class Access>
-TR_DEVICE_SHARED void fold(Access access, const FoldArgs& args, Type type, RedOp op,
-                           double factor) {
+TR_DEVICE void fold(Access access, const FoldArgs& args, Type type, RedOp op, double factor) {
   if (op == RedOp::kNone) return move_packs(access, args);
   with_element(
       type, [&]<class Element>(Element) { fold_packs<Access, Element>(access, args, op, factor); });

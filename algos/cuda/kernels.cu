@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "algos/barrier.hpp"
@@ -83,6 +84,25 @@ const DeviceKernel* find_in(Collective collective, std::string_view algorithm) {
   return nullptr;
 }
 
+// Lowers *blocks to how many blocks of the kernel a multiprocessor holds.
+template <class Kernel>
+cudaError_t load_kernel(Kernel entry, int threads, int* blocks) {
+  int fit = 0;
+  cudaError_t error = load(entry);
+  if (error == cudaSuccess) error = blocks_per_sm(&fit, entry, threads, 0);
+  if (error == cudaSuccess) *blocks = std::min(*blocks, fit);
+  return error;
+}
+
+template <class P>
+cudaError_t load_kernels_of(int threads, int* blocks) {
+  for (const DeviceKernel& kernel : kernels_of<P>()) {
+    const cudaError_t error = load_kernel(kernel.entry, threads, blocks);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
 }  // namespace
 
 const DeviceKernel* find_kernel(Collective collective, std::string_view algorithm,
@@ -108,18 +128,21 @@ int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messag
   return launch_messages(call, messages, blocks, threads, static_cast<cudaStream_t>(stream));
 }
 
-int resident_blocks(int threads, int* blocks) {
-  int device = 0, processors = 0, collectives = 0, messages = 0;
-  cudaError_t error = cudaGetDevice(&device);
+int load_kernels(int threads, int* blocks) {
+  int device = 0, processors = 0, per_processor = std::numeric_limits<int>::max();
+  cudaError_t error = load_kernels_of<Simple>(threads, &per_processor);
+  if (error == cudaSuccess) error = load_kernels_of<LL>(threads, &per_processor);
+  if (error == cudaSuccess) {
+    error = load_kernel(run_messages<Simple, kFewMessages>, threads, &per_processor);
+  }
+  if (error == cudaSuccess) {
+    error = load_kernel(run_messages<Simple, kMostMessages>, threads, &per_processor);
+  }
+  if (error == cudaSuccess) error = cudaGetDevice(&device);
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   }
-  const auto* ring = find_kernel(C::kAllReduce, "ring", DeviceProtocol::kSimple);
-  if (error == cudaSuccess) error = blocks_per_sm(&collectives, ring->entry, threads, 0);
-  if (error == cudaSuccess) {
-    error = blocks_per_sm(&messages, run_messages<Simple, kMostMessages>, threads, 0);
-  }
-  *blocks = processors * std::min(collectives, messages);
+  if (error == cudaSuccess) *blocks = processors * per_processor;
   return error;
 }
 

@@ -37,8 +37,9 @@ int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks,
 // empty. `blocks` is a multiple of call.channels. Returns a cudaError_t.
 int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messages, int blocks,
                    int threads, void* stream);
-// How many such blocks, of whichever of the kernels, the current device holds at once. Returns a
+// Loads all kernels on the current device, so that starting one does not, and says how many blocks
+// of `threads` threads the device holds at once, of the kernel that needs most. Returns a
 // cudaError_t.
-int resident_blocks(int threads, int* blocks);
+int load_kernels(int threads, int* blocks);
 
 }  // namespace treering::cuda

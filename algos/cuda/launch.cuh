@@ -39,6 +39,13 @@ cudaError_t allow_shared(void (*kernel)(Params...), std::size_t bytes) {
                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
 }
 
+// Otherwise a kernel is loaded at its first launch, which may wait for all that runs on the device.
+template <class... Params>
+cudaError_t load(void (*kernel)(Params...)) {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+}
+
 // How many such blocks one multiprocessor holds at a time. A grid that waits for itself must fit.
 template <class... Params>
 cudaError_t blocks_per_sm(int* out, void (*kernel)(Params...), int threads,

@@ -81,8 +81,11 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   TR_DEVICE LinkSet from_all_casts() const { return to_all(); }
   TR_DEVICE LinkSet from_cast(int q) const { return one(q, 1); }
 
-  TR_DEVICE void step(Verb verb, const LinkSet& from, Chunk local, Chunk dst, const LinkSet& to,
-                      Last last);
+  // Where all code of an algorithm meets: one function for all kernels of a protocol. What it
+  // holds, the fold of every type and operator, would make each kernel as large as all are
+  // together.
+  TR_DEVICE_SHARED void step(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
+                             const LinkSet& to, Last last);
 
   // Of the links of messages, whose numbers thread 0 keeps: could it go on now?
   TR_DEVICE bool can_move(const DeviceMessage& message) {
@@ -131,9 +134,9 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
     return i + (has_local && from.peer(i) > rank() ? 1 : 0);
   }
   TR_DEVICE std::uint64_t step_elems(Chunk local, Chunk dst) const;
-  TR_DEVICE_SHARED void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
-                                  const LinkSet& to, bool last, std::uint64_t first_elem,
-                                  std::uint64_t elems);
+  TR_DEVICE void run_slice(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
+                           const LinkSet& to, bool last, std::uint64_t first_elem,
+                           std::uint64_t elems);
   TR_DEVICE void gather_links(Verb verb, const LinkSet& from, bool has_local, int chunk,
                               const LinkSet& to);
   TR_DEVICE void give_up_on_input(Verb verb, const LinkSet& from, bool has_local, int chunk);
@@ -254,8 +257,8 @@ TR_DEVICE std::uint64_t CudaPrims<Protocol>::step_elems(Chunk local, Chunk dst) 
 }
 
 template <class Protocol>
-TR_DEVICE void CudaPrims<Protocol>::step(Verb verb, const LinkSet& from, Chunk local, Chunk dst,
-                                         const LinkSet& to, Last last) {
+TR_DEVICE_SHARED void CudaPrims<Protocol>::step(Verb verb, const LinkSet& from, Chunk local,
+                                                Chunk dst, const LinkSet& to, Last last) {
   const std::uint64_t total = step_elems(local, dst);
   for (std::uint32_t k = 0; k < call_.slices_per_round; ++k) {
     const std::uint64_t first = (round_ * call_.slices_per_round + k) * slice_elems_;
@@ -296,10 +299,9 @@ TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from,
 }
 
 template <class Protocol>
-TR_DEVICE_SHARED void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Chunk local,
-                                                     Chunk dst, const LinkSet& to, bool last,
-                                                     std::uint64_t first_elem,
-                                                     std::uint64_t elems) {
+TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Chunk local,
+                                              Chunk dst, const LinkSet& to, bool last,
+                                              std::uint64_t first_elem, std::uint64_t elems) {
   const std::size_t elem_bytes = type_bytes(type_);
   const std::uint64_t bytes = elems * elem_bytes;
   const bool has_local = local.space == Space::kIn || local.space == Space::kOut;

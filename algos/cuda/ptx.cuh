@@ -15,7 +15,8 @@
 
 #ifdef __CUDACC__
 #define TR_DEVICE __device__ __forceinline__
-// Compiled once and called: for what all kernels share and is large.
+// Compiled once and called: for what all kernels share and is large. (Once, because kernels are
+// compiled as relocatable code and linked by nvcc; whole programs get a copy for every kernel.)
 #define TR_DEVICE_SHARED __device__ __noinline__
 // A kernel's large parameter: read where it lies, not copied to every thread's stack.
 #define TR_PARAMETER const __grid_constant__

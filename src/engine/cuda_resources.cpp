@@ -12,30 +12,39 @@ BlockBudget& BlockBudget::instance() {
   return *budget;
 }
 
+// CUDA loads a kernel when it is first used, and to do so may wait for all that runs on the device:
+// for a kernel that waits for this very rank, perhaps. So all kernels are loaded before the first
+// of them runs.
+Status BlockBudget::load(int device, int threads, int* capacity) {
+  const auto error = static_cast<cudaError_t>(cuda::load_kernels(threads, capacity));
+  const Status status =
+      cuda_status(error, "loading the kernels on device " + std::to_string(device));
+  if (error != cudaErrorNoKernelImageForDevice) return status;
+  int major = 0, minor = 0;
+  (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return status.with_context("this library was built without -Dgpu_archs=sm_" +
+                             std::to_string(major * 10 + minor));
+}
+
 Status BlockBudget::reserve(int device, int blocks, int threads) {
-  int capacity = 0;
-  TR_RETURN_IF_ERROR(
-      cuda_status(static_cast<cudaError_t>(cuda::resident_blocks(threads, &capacity)),
-                  "asking how many blocks the device holds"));
   std::lock_guard lock(mutex_);
-  if (static_cast<std::size_t>(device) >= reserved_.size()) {
-    reserved_.resize(static_cast<std::size_t>(device) + 1);
-  }
-  int& reserved = reserved_[static_cast<std::size_t>(device)];
-  if (reserved + blocks > capacity) {
+  Device& d = devices_[device];
+  if (d.capacity == 0) TR_RETURN_IF_ERROR(load(device, threads, &d.capacity));
+  if (d.reserved + blocks > d.capacity) {
     return unsupported(
-        "device " + std::to_string(device) + " holds " + std::to_string(capacity) +
+        "device " + std::to_string(device) + " holds " + std::to_string(d.capacity) +
         " blocks at once, of which the communicators of this process have reserved " +
-        std::to_string(reserved) + "; this one needs " + std::to_string(blocks) +
+        std::to_string(d.reserved) + "; this one needs " + std::to_string(blocks) +
         ": destroy some, or set TR_CUDA_CHANNELS to less");
   }
-  reserved += blocks;
+  d.reserved += blocks;
   return {};
 }
 
 void BlockBudget::give_back(int device, int blocks) {
   std::lock_guard lock(mutex_);
-  reserved_[static_cast<std::size_t>(device)] -= blocks;
+  devices_[device].reserved -= blocks;
 }
 
 SharedPool& SharedPool::instance() {

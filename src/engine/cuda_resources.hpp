@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cuda_runtime.h>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -12,17 +13,25 @@
 
 namespace treering {
 
-// Blocks that the communicators of this process have reserved, by device.
+// The devices that communicators of this process run on: how many blocks each holds at once, and
+// how many of them are reserved.
 class BlockBudget {
  public:
   static BlockBudget& instance();
-  // On the current device, which is `device`: blocks of `threads` threads.
+  // On the current device, which is `device`: blocks of `threads` threads. The first call for a
+  // device loads the kernels there.
   Status reserve(int device, int blocks, int threads);
   void give_back(int device, int blocks);
 
  private:
+  struct Device {
+    int capacity = 0;  // 0: the kernels are not loaded
+    int reserved = 0;
+  };
+  static Status load(int device, int threads, int* capacity);
+
   std::mutex mutex_;
-  std::vector<int> reserved_;
+  std::map<int, Device> devices_;
 };
 
 // Host memory that kernels see: their reports, and the flag that tells them to give up.

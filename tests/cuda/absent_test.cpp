@@ -1,4 +1,5 @@
-// A build with CUDA on a machine without a GPU, and a caller who does not want it.
+// A build with CUDA on a machine without a GPU, and a caller who does not want it. Linked with the
+// emulator, and with the library as nvcc built it.
 #include "cuda/support.hpp"
 
 namespace treering::test {
@@ -24,7 +25,7 @@ TEST(NoGpu, HostMemoryWorksAndOneLineSaysWhy) {
   const Comms comms(2);
   const std::string log = testing::internal::GetCapturedStderr();
   ASSERT_TRUE(comms.ok()) << comms.made(0);
-  const char* const line = " info: host engine only: rank 0 has no device: no GPU or no driver\n";
+  const char* const line = " info: host engine only: rank 0 has no device: no GPU or no driver: ";
   EXPECT_EQ(lines_with(log, line), 2u) << log;  // one a rank, for those who ask
   EXPECT_EQ(lines_with(log, "GPU"), 2u) << log;
   EXPECT_EQ(lines_with(log, "warn"), 0u) << log;
@@ -68,7 +69,8 @@ TEST(NoGpu, LeftAloneNothingIsSaid) {
 }  // namespace treering::test
 
 int main(int argc, char** argv) {
-  ::setenv("CUDASIM_DEVICES", "0", 0);  // -1: no driver
+  ::setenv("CUDASIM_DEVICES", "0", 0);      // -1: no driver
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // for the real CUDA
   ::setenv("TR_LOG", "info", 1);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

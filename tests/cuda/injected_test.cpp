@@ -28,8 +28,6 @@ constexpr Call kInitCalls[] = {
     {"cudaIpcGetMemHandle", 2},
     {"cudaDeviceCanAccessPeer", 2},
     {"cudaDeviceEnablePeerAccess", 2},
-    {"cudaDeviceGetAttribute", 2},
-    {"cudaOccupancyMaxActiveBlocksPerMultiprocessor", 4},
     {"cudaEventCreateWithFlags", 6},
     {"cudaHostAlloc", 2},
     {"cudaHostGetDevicePointer", 2},
@@ -145,6 +143,37 @@ struct Run {
   bool messages;
 };
 constexpr Run kRuns[] = {{16, false}, {30000, false}, {30000, true}};
+
+// Which is done by the first communicator on a device. Where it fails, the next one tries again.
+TEST_F(Injected, WhenKernelsAreLoaded) {
+  const auto fresh = [](int) { return 2; };
+  const Env strictly("TR_CUDA_STRICT", "1");
+  for (const Call& call : {Call{"cudaFuncGetAttributes", 30},
+                           {"cudaOccupancyMaxActiveBlocksPerMultiprocessor", 30},
+                           {"cudaDeviceGetAttribute", 1}}) {
+    for (const int nth : {1, call.calls}) {
+      for (const cudaError_t error : {cudaErrorUnknown, cudaErrorNoKernelImageForDevice}) {
+        SCOPED_TRACE(std::string(call.name) + ", call " + std::to_string(nth));
+        cudasim::fail_call(call.name, nth, error);
+        const Comms comms(1, fresh);
+        cudasim::fail_call(call.name, 0, error);
+        EXPECT_EQ(comms.made(0).code, TR_SYSTEM_ERROR) << comms.made(0);
+        EXPECT_TRUE(comms.made(0).says("loading the kernels on device 2")) << comms.made(0);
+        EXPECT_EQ(comms.made(0).says("built without -Dgpu_archs=sm_90"),
+                  error == cudaErrorNoKernelImageForDevice)
+            << comms.made(0);
+      }
+    }
+  }
+  const Comms comms(1, fresh);
+  ASSERT_TRUE(comms.ok()) << comms.made(0);
+  on_threads(1, [&](int) {
+    (void)cudaSetDevice(2);
+    const DeviceArray<float> in(100, 3), out(100);
+    EXPECT_TR(tr_all_reduce(in.get(), out.get(), 100, TR_FLOAT32, TR_SUM, comms[0], nullptr));
+    EXPECT_EQ(out.wrong(3), 0u);
+  });
+}
 
 TEST_F(Injected, InACallNoRankHangs) {
   std::size_t hit = 0;

@@ -185,7 +185,8 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 }
 
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute which, int value) {
-  return locked_api("cudaFuncSetAttribute", [&](Lock&) {
+  return locked_api("cudaFuncSetAttribute", [&](Lock& lock) {
+    load_kernel(lock, current_device(), function);
     if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (value < 0 || static_cast<std::size_t>(value) > kSharedPerBlockOptin)
       return cudaErrorInvalidValue;
@@ -194,7 +195,8 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute which, 
   });
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* function) {
-  return locked_api("cudaFuncGetAttributes", [&](Lock&) {
+  return locked_api("cudaFuncGetAttributes", [&](Lock& lock) {
+    load_kernel(lock, current_device(), function);
     const auto found = runtime().max_shared.find(function);
     *out = {};
     out->maxThreadsPerBlock = 1024;
@@ -205,9 +207,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* function)
     return cudaSuccess;
   });
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads,
-                                                          size_t shared_bytes) {
-  return locked_api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&](Lock&) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
+                                                          int threads, size_t shared_bytes) {
+  return locked_api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&](Lock& lock) {
+    load_kernel(lock, current_device(), function);
     *blocks =
         static_cast<int>(blocks_per_sm(static_cast<unsigned>(std::max(threads, 0)), shared_bytes));
     return cudaSuccess;

@@ -87,7 +87,7 @@ struct Device {
   std::set<Stream*> streams;
   std::uint32_t peers = 0;  // devices that peer access was enabled for
   std::size_t used_bytes = 0;
-  std::set<const void*> loaded;  // kernels that ran here (CUDASIM_STRICT)
+  std::set<const void*> loaded;  // kernels that were used here (CUDASIM_STRICT)
 };
 
 struct Runtime {
@@ -140,6 +140,9 @@ OpRef issue(Lock& lock, Stream& stream, std::function<void()> run, std::vector<O
 void wait_for(Lock& lock, const OpRef& op, const char* who);
 void wait_for_device(Lock& lock, int device, const char* who);
 bool is_done(const OpRef& op);
+// Kernels are loaded lazily: whatever first uses one on a device may wait for all that runs there.
+// It does with CUDASIM_STRICT.
+void load_kernel(Lock& lock, int device, const void* kernel);
 
 template <class F>
 cudaError_t with_stream(const char* name, cudaStream_t handle, F f) {

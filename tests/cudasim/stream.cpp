@@ -116,6 +116,13 @@ void wait_for_device(Lock& lock, int device, const char* who) {
   for (const OpRef& op : ops) wait_for(lock, op, who);
 }
 
+void load_kernel(Lock& lock, int device, const void* kernel) {
+  std::set<const void*>& loaded = runtime().devices[static_cast<std::size_t>(device)].loaded;
+  if (!settings().strict || loaded.count(kernel) != 0) return;
+  wait_for_device(lock, device, "the first use of a kernel");
+  loaded.insert(kernel);
+}
+
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes,
                    cudaStream_t handle, std::function<void()> body) {
   return locked_api("cudaLaunchKernel", [&](Lock& lock) {
@@ -139,12 +146,7 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, std::size_t shared
       return cudaErrorInvalidConfiguration;
     }
     if (shared_bytes > limit) return cudaErrorInvalidValue;
-    if (settings().strict) {  // lazy loading: the first launch of a kernel may wait for the device
-      Device& device = rt.devices[static_cast<std::size_t>(stream->device)];
-      if (device.loaded.insert(kernel).second) {
-        wait_for_device(lock, stream->device, "the first launch of a kernel");
-      }
-    }
+    load_kernel(lock, stream->device, kernel);
     return submit(lock, *stream, cudaGraphNodeTypeKernel, [work] { run_grid(*work); });
   });
 }

@@ -199,11 +199,15 @@ Card no_device(const std::string& why) {
 Card current_device() {
   int count = 0;
   Card card;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1 ||
-      cudaGetDevice(&card.device) != cudaSuccess ||
-      cudaDeviceGetPCIBusId(card.bus_id, sizeof card.bus_id, card.device) != cudaSuccess) {
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count < 1) error = cudaErrorNoDevice;
+  if (error == cudaSuccess) error = cudaGetDevice(&card.device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetPCIBusId(card.bus_id, sizeof card.bus_id, card.device);
+  }
+  if (error != cudaSuccess) {
     (void)cudaGetLastError();
-    return no_device("no GPU or no driver");
+    return no_device(std::string("no GPU or no driver: ") + cudaGetErrorString(error));
   }
   card.has_device = true;
   card.pid = ::getpid();
