@@ -204,6 +204,10 @@ Attempt attempt(const StoreJoin& join, std::uint16_t port, Deadline patience) {
     }
   }
   if (error == ECONNREFUSED) return {Found::kNothing, "nobody listens", {}, {}};
+  // It had our connection, but ended before it saw it: the store of the program before, perhaps.
+  if (error == ECONNRESET || error == ECONNABORTED) {
+    return {Found::kBusy, "a listener that hangs up", {}, {}};
+  }
   if (error != 0) {
     return {Found::kSystemError,
             {},

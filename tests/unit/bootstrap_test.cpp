@@ -1,6 +1,7 @@
 // The rendezvous by unique id and by a launcher's environment.
 #include "bootstrap/bootstrap.hpp"
 
+#include <chrono>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -340,6 +341,43 @@ TEST(JoinEnv, WithAFixedPortAndKey) {
     config.store_port = port;
     config.job_key = "00112233445566778899aabbccddeeff";
     auto joined = join_env(job_of(2, rank, "differs by rank"), config);
+    if (!joined.ok()) ADD_FAILURE() << joined.status().message();
+    return joined.ok() && exchanges_well(*joined.value(), 2);
+  });
+}
+
+// Listens on `port` and resets all connections, for `ms`.
+void reset_all(std::uint16_t port, int ms) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(fd.get(), 16), 0);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+  while (std::chrono::steady_clock::now() < end) {
+    const UniqueFd guest(::accept(fd.get(), nullptr, nullptr));
+    const linger reset{1, 0};
+    if (guest.valid()) ::setsockopt(guest.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  }
+}
+
+// As the store of the program before this one does when it ends.
+TEST(JoinEnv, AListenerThatResetsConnectionsIsWaitedFor) {
+  std::uint16_t port = 0;
+  {
+    const ForeignListener free_port;
+    port = free_port.port();
+  }
+  on_processes(6, [&](int rank) {
+    Config config = quick_config();
+    config.store_port = port;
+    config.job_key = "00112233445566778899aabbccddeeff";
+    if (rank == 0) reset_all(port, 300);
+    auto joined = join_env(job_of(6, rank, "differs by rank"), config);
     if (!joined.ok()) ADD_FAILURE() << joined.status().message();
     return joined.ok() && exchanges_well(*joined.value(), 2);
   });
