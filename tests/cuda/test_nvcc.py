@@ -38,12 +38,12 @@ CONTRACTED = re.compile(r'\b(?:fma|mad)\.[\w.]*f(?:32|64)\b|\b(?:add|sub|mul)\.(
 
 def protocol_of(function):
     """'Simple', of a kernel or of CudaPrims<Simple>::step; None for other functions."""
-    found = re.search(r'(?:3run|9CudaPrims)INS0_(\d+)(\w+)', function)
+    found = re.search(r'(?:3run|12run_messages|9CudaPrims)INS0_(\d+)(\w+)', function)
     return found.group(2)[:int(found.group(1))] if found else None
 
 
 def is_kernel(function):
-    return '3runINS0_' in function
+    return '3runINS0_' in function or '12run_messagesINS0_' in function
 
 
 def is_step(function):
@@ -52,6 +52,8 @@ def is_step(function):
 
 def plain(function):
     """'ring all_reduce, Simple': as a reader would call a kernel."""
+    if 'run_messages' in function:
+        return f'sends and receives, {protocol_of(function)}'
     found = re.search(r'5algos\d+([a-z_]+?)\d+([a-z_]+)I', function)
     return f'{found.group(1)} {found.group(2)}, {protocol_of(function)}' if found else function
 
