@@ -5,6 +5,7 @@
 #include "algos/cuda/kernels.hpp"
 #include "algos/cuda/launch.cuh"
 #include "algos/cuda/ll.cuh"
+#include "algos/cuda/ll128.cuh"
 #include "algos/cuda/messages.cuh"
 #include "algos/cuda/prims.cuh"
 #include "algos/cuda/simple.cuh"
@@ -92,9 +93,10 @@ const DeviceKernel* find_kernel(Collective collective, std::string_view algorith
       return find_in<Simple>(collective, algorithm);
     case DeviceProtocol::kLL:
       return find_in<LL>(collective, algorithm);
-    default:
-      return nullptr;
+    case DeviceProtocol::kLL128:
+      return find_in<LL128>(collective, algorithm);
   }
+  return nullptr;
 }
 
 int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks, int threads,

@@ -348,51 +348,75 @@ TR_DEVICE T shuffle_xor(unsigned mask, T value, int lanes,
 
 TR_DEVICE bool ll128_has_flag() { return lane_id() % 8 == 7; }
 
-// Each line arrives whole. The `hi` of the flag lanes is replaced by the flag. Partner: ll128_load.
+// Each line arrives whole, the four in any order. The `hi` of the flag lanes is replaced by the
+// flag. Partner: ll128_arrived.
 TR_DEVICE void ll128_store(Vec16* lines, Vec16 v, std::uint64_t flag,
                            [[maybe_unused]] Where where = Where::here()) {
   Vec16* const mine = lines + lane_id();
   if (ll128_has_flag()) v.hi = flag;
 #ifdef __CUDACC__
+  __syncwarp(kFullWarp);  // one instruction of eight lanes together is one store of a line
   asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(detail::global(mine)), "l"(v.lo),
                "l"(v.hi)
                : "memory");
 #else
-  // Lanes run one at a time: the flags must come after the last data.
+  // Lanes run one at a time: a line's flag must come after the last of its data. Two of the lines
+  // are stored before the other two, which differs from message to message.
   cudasim::check_access(lines, 128);
   cudasim::check_access(mine, sizeof *mine);
-  __atomic_store_n(&mine->lo, v.lo, __ATOMIC_RELAXED);
-  if (!ll128_has_flag()) __atomic_store_n(&mine->hi, v.hi, __ATOMIC_RELAXED);
-  __syncwarp(kFullWarp, where);
-  if (ll128_has_flag()) {
-    __atomic_store_n(&mine->hi, v.hi, __ATOMIC_RELEASE);
-    cudasim::after_post();
+  const bool is_first = (static_cast<std::uint64_t>(lane_id()) / 8 + flag) % 2 == 0;
+  for (const bool turn : {true, false}) {
+    if (is_first == turn) {
+      __atomic_store_n(&mine->lo, v.lo, __ATOMIC_RELAXED);
+      if (!ll128_has_flag()) __atomic_store_n(&mine->hi, v.hi, __ATOMIC_RELAXED);
+    }
+    __syncwarp(kFullWarp, where);
+    if (is_first == turn && ll128_has_flag()) {
+      __atomic_store_n(&mine->hi, v.hi, __ATOMIC_RELEASE);
+      cudasim::after_post();
+    }
   }
 #endif
 }
 
-// True on all lanes, and *v set, if all four lines have the flag. Partner: ll128_store.
-TR_DEVICE bool ll128_load(const Vec16* lines, std::uint64_t flag, Vec16* v,
-                          [[maybe_unused]] Where where = Where::here()) {
+// True on all lanes if all four lines have the flag. Partner: ll128_store.
+TR_DEVICE bool ll128_arrived(const Vec16* lines, std::uint64_t flag,
+                             [[maybe_unused]] Where where = Where::here()) {
+  const std::uint64_t* const mine = &lines[lane_id()].hi;
+  const bool asks = kFault == Fault::kOneFlagOfFour ? lane_id() == 7 : ll128_has_flag();
+#ifdef __CUDACC__
+  std::uint64_t found = flag;
+  if (asks) {
+    asm volatile("ld.volatile.global.u64 %0, [%1];"
+                 : "=l"(found)
+                 : "l"(detail::global(mine))
+                 : "memory");
+  }
+  return !any(kFullWarp, found != flag);
+#else
+  cudasim::check_access(lines, 128);
+  cudasim::before_access();
+  const bool is_missing = asks && __atomic_load_n(mine, __ATOMIC_ACQUIRE) != flag;
+  return cudasim::warp(cudasim::WarpOp::kBallotSync, kFullWarp, is_missing, 0, where) == 0;
+#endif
+}
+
+// The lane's part of lines that have arrived. (Not with the same load as the flag: the lanes of a
+// load need not see memory at the same time. NCCL loads twice, too.)
+TR_DEVICE Vec16 ll128_load(const Vec16* lines) {
   const Vec16* const mine = lines + lane_id();
+  Vec16 v;
 #ifdef __CUDACC__
   asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
-               : "=l"(v->lo), "=l"(v->hi)
+               : "=l"(v.lo), "=l"(v.hi)
                : "l"(detail::global(mine))
                : "memory");
-  return !any(kFullWarp, ll128_has_flag() && v->hi != flag);
 #else
-  // Lanes run one at a time: the data must be read after the last flag.
-  cudasim::check_access(lines, 128);
   cudasim::check_access(mine, sizeof *mine);
-  cudasim::before_access();
-  const bool is_missing = ll128_has_flag() && __atomic_load_n(&mine->hi, __ATOMIC_ACQUIRE) != flag;
-  if (cudasim::warp(cudasim::WarpOp::kBallotSync, kFullWarp, is_missing, 0, where) != 0)
-    return false;
-  v->lo = __atomic_load_n(&mine->lo, __ATOMIC_RELAXED);
-  v->hi = __atomic_load_n(&mine->hi, __ATOMIC_RELAXED);
-  return true;
+  v.lo = __atomic_load_n(&mine->lo, __ATOMIC_RELAXED);
+  v.hi = __atomic_load_n(&mine->hi, __ATOMIC_RELAXED);
 #endif
+  return v;
 }
 
 // --- Blocks

@@ -52,17 +52,18 @@ const char* device_objection(const algos::Algorithm& a, const ChoiceInput& in) {
 }
 
 std::uint64_t most_slice_bytes(const DeviceChoiceInput& in, DeviceProtocol protocol) {
-  const std::uint64_t slot_bytes = in.slot_bytes[static_cast<int>(protocol)];
-  const std::uint64_t data_bytes = protocol == DeviceProtocol::kLL ? slot_bytes / 2 : slot_bytes;
+  const std::uint64_t data_bytes =
+      slot_data_bytes(protocol, in.slot_bytes[static_cast<int>(protocol)]);
   const std::uint64_t forced = in.call.forced_slice_bytes;
   return forced != 0 ? std::min(data_bytes, forced) : data_bytes;
 }
 
-// Short vectors are dealt out to all channels, in slices of at least kLeastSlice.
-std::uint64_t share_of_a_channel(std::uint64_t bytes, std::uint64_t channels) {
-  constexpr std::uint64_t kLeastSlice = 1024, kUnit = 256;
+// Short vectors are dealt out to all channels, in slices of at least four units.
+std::uint64_t share_of_a_channel(std::uint64_t bytes, std::uint64_t channels,
+                                 DeviceProtocol protocol) {
+  const std::uint64_t unit = protocol == DeviceProtocol::kLL128 ? kLl128RowData : 256;
   const std::uint64_t share = (bytes + channels - 1) / channels;
-  return (std::max(share, kLeastSlice) + kUnit - 1) / kUnit * kUnit;
+  return (std::max(share, 4 * unit) + unit - 1) / unit * unit;
 }
 
 std::string names_on_device(const DeviceChoiceInput& in) {
@@ -77,20 +78,57 @@ std::string names_on_device(const DeviceChoiceInput& in) {
   return names;
 }
 
-Result<DeviceProtocol> protocol_for(std::uint64_t chunk_bytes, const algos::Algorithm& a,
+// As a preference of an algorithm: for chunks of up to max_bytes. Not yet measured on a GPU. A hop
+// of Simple costs a few microseconds more than one of LL128, and that one more than one of LL:
+// what the flags take from the bandwidth pays as long as a chunk is short against that.
+struct ProtocolRule {
+  std::uint64_t max_bytes;
+  DeviceProtocol protocol;
+  const char* why;
+};
+constexpr ProtocolRule kProtocolRules[] = {
+    {8 << 10, DeviceProtocol::kLL, "short chunks: the quickest hop"},
+    {256 << 10, DeviceProtocol::kLL128,
+     "chunks of medium length: a quick hop, 15/16 of the bandwidth"},
+    {kAnyBytes, DeviceProtocol::kSimple, "long chunks: all of the bandwidth"},
+};
+
+// Why `protocol` may not serve this call; empty if it may.
+std::string_view protocol_objection(DeviceProtocol protocol, const algos::Algorithm& a,
                                     const DeviceChoiceInput& in) {
-  for (int p = 0; p < kNumDeviceProtocols; ++p) {
-    const auto protocol = static_cast<DeviceProtocol>(p);
-    if (in.protocol != device_protocol_name(protocol)) continue;
-    if (in.slot_bytes[p] > 0 && in.exists(in.call.collective, a.name, protocol)) return protocol;
-    return invalid_argument("protocol " + in.protocol + " was forced, but this build has none");
+  if (in.slot_bytes[static_cast<int>(protocol)] == 0 ||
+      !in.exists(in.call.collective, a.name, protocol)) {
+    return "this build has none";
   }
+  return protocol == DeviceProtocol::kLL128 ? in.why_no_ll128 : std::string_view();
+}
+
+Result<ProtocolRule> protocol_for(std::uint64_t chunk_bytes, const algos::Algorithm& a,
+                                  const DeviceChoiceInput& in) {
   if (!in.protocol.empty()) {
-    return invalid_argument("there is no protocol \"" + in.protocol + "\"; there are: Simple, LL");
+    std::string names;
+    for (int p = 0; p < kNumDeviceProtocols; ++p) {
+      const auto protocol = static_cast<DeviceProtocol>(p);
+      const std::string name = device_protocol_name(protocol);
+      names += (names.empty() ? "" : ", ") + name;
+      if (in.protocol != name) continue;
+      const std::string_view why = protocol_objection(protocol, a, in);
+      if (why.empty()) return ProtocolRule{kAnyBytes, protocol, "forced by the caller"};
+      return invalid_argument("protocol " + name + " was forced, but " + std::string(why));
+    }
+    return invalid_argument("there is no protocol \"" + std::string(in.protocol) +
+                            "\"; there are: " + names);
   }
-  // Half of LL's bytes are flags; it pays as long as a hop's latency counts for more.
-  const bool low_latency = !in.call.uneven && chunk_bytes <= 8 << 10 && in.slot_bytes[1] > 0;
-  return low_latency ? DeviceProtocol::kLL : DeviceProtocol::kSimple;
+  // A v-variant's rank does not know the others' lengths.
+  if (in.call.uneven) {
+    return ProtocolRule{kAnyBytes, DeviceProtocol::kSimple, "any length will do"};
+  }
+  for (const ProtocolRule& rule : kProtocolRules) {
+    if (chunk_bytes <= rule.max_bytes && protocol_objection(rule.protocol, a, in).empty()) {
+      return rule;
+    }
+  }
+  return internal_error("no protocol on the device");
 }
 
 // The most lanes that any rank has. Recorded once: a call must not record every rank's schedule.
@@ -116,14 +154,16 @@ Result<DeviceChoice> finish(const algos::Algorithm& a, const char* why,
   DeviceChoice c;
   c.algorithm = &a;
   c.why = why;
-  TR_ASSIGN_OR_RETURN(c.protocol, protocol_for(chunk_bytes, a, in));
+  TR_ASSIGN_OR_RETURN(const ProtocolRule rule, protocol_for(chunk_bytes, a, in));
+  c.protocol = rule.protocol;
+  c.why_protocol = rule.why;
   c.lanes = lanes_of(a, call.size);
   const int most_channels = std::clamp(in.max_blocks / c.lanes, 1, in.channels);
   std::uint64_t slice_bytes = most_slice_bytes(in, c.protocol);
   c.channels = most_channels;
   if (!call.uneven) {
     const auto channels = static_cast<std::uint64_t>(most_channels);
-    slice_bytes = std::min(slice_bytes, share_of_a_channel(chunk_bytes, channels));
+    slice_bytes = std::min(slice_bytes, share_of_a_channel(chunk_bytes, channels, c.protocol));
     const std::uint64_t slices =
         std::max<std::uint64_t>(1, (chunk_bytes + slice_bytes - 1) / slice_bytes);
     c.channels = static_cast<int>(std::min(channels, slices));
@@ -137,7 +177,27 @@ Result<DeviceChoice> finish(const algos::Algorithm& a, const char* why,
 std::uint64_t message_slice_elems(const DeviceChoiceInput& in) {
   const std::uint64_t slice_bytes = most_slice_bytes(in, DeviceProtocol::kSimple);
   const auto channels = static_cast<std::uint64_t>(in.channels);
-  return std::min(slice_bytes, share_of_a_channel(in.call.bytes, channels)) / in.elem_bytes;
+  return std::min(slice_bytes,
+                  share_of_a_channel(in.call.bytes, channels, DeviceProtocol::kSimple)) /
+         in.elem_bytes;
+}
+
+std::string explain_device_choices(DeviceChoiceInput in) {
+  std::string text;
+  std::string shown;
+  for (std::uint64_t bytes = 8; bytes <= std::uint64_t{1} << 30; bytes *= 2) {
+    in.call.bytes = bytes;
+    const Result<DeviceChoice> made = choose_on_device(in);
+    if (!made.ok()) return "  " + made.status().message() + "\n";
+    const DeviceChoice& c = made.value();
+    const std::string name =
+        std::string(c.algorithm->name) + ", " + device_protocol_name(c.protocol);
+    if (name == shown) continue;
+    shown = name;
+    text += "  from " + std::to_string(bytes) + " bytes: " + name + " (" + c.why + "; " +
+            c.why_protocol + ")\n";
+  }
+  return text;
 }
 
 Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& in) {

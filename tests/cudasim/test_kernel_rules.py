@@ -26,7 +26,7 @@ FORBIDDEN = [
     (r'\b__(ld|st)(g|ca|cg|cs|cv|lu|wb|wt)\s*\(', 'cache hints belong into ptx.cuh'),
     (r'^\s*(__device__|__constant__|__managed__)(?!.*\()[^;{}]*[;=]', 'a device global: pass it as an argument'),
 ]
-LOADS = re.compile(r'\b(load_acquire|load_relaxed|ll_load|ll128_load)\b')
+LOADS = re.compile(r'\b(load_acquire|load_relaxed|ll_load|ll128_arrived)\b')
 
 
 def is_kernel_code(path):
@@ -86,6 +86,7 @@ SAMPLES = [  # path, text, must it be refused?
     (K, 'while (load_acquire(p) < 3) {}', True), (K, 'while (load_acquire(p) < 3);', True),
     (K, 'while (load_acquire(p) < 3) spin_pause();', False),
     (K, 'while (!ll_load(l, f, &d)) { check(); spin_pause(); }', False),
+    (K, 'while (!ll128_arrived(l, f)) {}', True),
     (K, 'do { spin_pause(); } while (load_relaxed(p) == 0);', False),
     (K, 'do { check(); } while (load_relaxed(p) == 0);', True),
     (K, 'while (i < n) { sum += load_relaxed(p + i); }', False),
