@@ -8,8 +8,6 @@
 namespace treering {
 namespace {
 
-// --- Protocols of the device
-
 DeviceChoiceInput on_device(std::uint64_t bytes) {
   DeviceChoiceInput in;
   in.call.size = 4;
@@ -33,6 +31,60 @@ DeviceChoice chosen(const DeviceChoiceInput& in) {
   EXPECT_TRUE(c.ok()) << c.status().message();
   return c.ok() ? c.value() : DeviceChoice{};
 }
+
+// --- Algorithms
+
+std::string why_not(const ChoiceInput& in) { return choose(in).status().message(); }
+std::string why_not(const DeviceChoiceInput& in) { return choose_on_device(in).status().message(); }
+
+TEST(Algorithm, HasItsReasonOnHostAndDevice) {
+  DeviceChoiceInput in = on_device(8);
+  EXPECT_STREQ(choose(in.call).value().algorithm->name, "one_shot");
+  EXPECT_STREQ(choose(in.call).value().why,
+               "small: one step of latency, everyone folds everything");
+  EXPECT_STREQ(chosen(in).algorithm->name, "one_shot");
+  EXPECT_STREQ(chosen(in).why, "small: one step of latency");
+  in.call.size = 20;
+  in.call.ordered = true;
+  in.call.bytes = 1 << 20;
+  EXPECT_STREQ(choose(in.call).value().algorithm->name, "two_shot");
+  EXPECT_STREQ(chosen(in).algorithm->name, "two_shot");
+  EXPECT_STREQ(chosen(in).why, "keeps the order of the ranks");
+  in.call.size = 1;
+  EXPECT_STREQ(chosen(in).why, "one rank: a copy");
+}
+
+TEST(Algorithm, IsForcedOrRefusedWithAReason) {
+  DeviceChoiceInput in = on_device(8);
+  in.call.forced = "ring";
+  EXPECT_STREQ(choose(in.call).value().why, "forced by the caller");
+  EXPECT_STREQ(chosen(in).why, "forced by the caller");
+  in.call.ordered = true;
+  const std::string order =
+      "all_reduce algorithm \"ring\" was forced but cannot serve this call: TR_OPT_ORDERED asks "
+      "for a fold in rank order";
+  EXPECT_EQ(why_not(in.call), order);
+  EXPECT_EQ(why_not(in), order);
+  in.call.forced = "rings";
+  EXPECT_EQ(why_not(in.call), "there is no all_reduce algorithm \"rings\"; there are: " +
+                                  algos::algorithm_names(Collective::kAllReduce, 4));
+  in.call.forced = "window";
+  EXPECT_EQ(why_not(in),
+            "all_reduce algorithm \"window\" was forced, but there is no kernel for it; there are: "
+            "ring, one_shot, two_shot");
+}
+
+TEST(Algorithm, ThatFitsMayBeMissing) {
+  DeviceChoiceInput in = on_device(8);
+  in.call.collective = Collective::kAllGather;
+  in.call.ordered = in.call.in_place = true;
+  EXPECT_EQ(why_not(in.call),
+            "no all_gather algorithm fits this call: TR_OPT_ORDERED is set; in place; 4 ranks");
+  EXPECT_EQ(why_not(in),
+            "no all_gather kernel fits this call: TR_OPT_ORDERED is set; in place; 4 ranks");
+}
+
+// --- Protocols of the device
 
 TEST(Protocol, FollowsTheLengthOfAChunk) {
   for (const bool whole_lines : {true, false}) {
