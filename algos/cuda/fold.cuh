@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 #include "core/device_link.hpp"
 #include "core/elements.hpp"
 

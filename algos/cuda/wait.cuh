@@ -3,7 +3,7 @@
 
 #include "algos/cuda/call.hpp"
 #include "algos/cuda/fold.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 
 namespace treering::cuda {
 

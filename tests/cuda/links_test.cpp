@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "algos/cuda/fault.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 #include "cuda/engines.hpp"
 #include "cuda/support.hpp"
 #include "cudasim/control.hpp"

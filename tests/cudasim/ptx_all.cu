@@ -1,6 +1,6 @@
-// Every function of ptx.cuh once, for test_ptx.py.
+// Every function of ptx*.cuh once, for test_ptx.py.
 #include "algos/cuda/launch.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 
 using namespace treering::cuda;
 

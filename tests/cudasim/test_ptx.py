@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Usage: test_ptx.py ROOT [NVCC]
 
-ptx.cuh and launch.cuh compile with nvcc without a warning, and become the instructions that were meant. TAP.
+ptx*.cuh and launch.cuh compile with nvcc without a warning, and become the instructions that were meant. TAP.
 """
 import os
 import re

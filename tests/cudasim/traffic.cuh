@@ -3,7 +3,7 @@
 #pragma once
 
 #include "algos/cuda/launch.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 
 namespace traffic {
 
