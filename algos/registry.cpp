@@ -194,10 +194,11 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name) {
   return nullptr;
 }
 
-std::string algorithm_names(Collective collective, int size) {
+std::string algorithm_names(Collective collective, int size,
+                            const std::function<bool(const char* name)>& exists) {
   std::string names;
   for (const Algorithm& a : kAlgorithms) {
-    if (a.collective != collective || !a.supports(size)) continue;
+    if (a.collective != collective || !a.supports(size) || (exists && !exists(a.name))) continue;
     if (!names.empty()) names += ", ";
     names += a.name;
   }

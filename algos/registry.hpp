@@ -1,6 +1,7 @@
 // The list of all algorithms: what each is called, when it may be used, and its recorder.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,8 +35,9 @@ struct Algorithm {
 std::span<const Algorithm> all_algorithms();
 // nullptr if there is none of that name for the collective.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
-// "ring, tree, two_shot": those that support `size` ranks.
-std::string algorithm_names(Collective collective, int size);
+// "ring, tree, two_shot": those that support `size` ranks, and that exist in the sense of `exists`.
+std::string algorithm_names(Collective collective, int size,
+                            const std::function<bool(const char* name)>& exists = nullptr);
 
 // The schedule of one rank. root is ignored by collectives that have none. size must be supported.
 Schedule record(const Algorithm& algorithm, int rank, int size, int root = 0);

@@ -19,8 +19,8 @@ class Rendezvous;  // bootstrap/rendezvous.hpp
 // Must be equal on all ranks.
 struct DeviceLinkOptions {
   int channels = 4;
-  // Of a slot, of each protocol; kDeviceSlots slots a link.
-  std::uint32_t slot_bytes[kNumDeviceProtocols] = {64 << 10, 16 << 10, 0};
+  // Of a slot, of each protocol, in whole lines of 128 bytes; kDeviceSlots slots a link.
+  std::uint32_t slot_bytes[kNumDeviceProtocols] = {64 << 10, 16 << 10, 32 << 10};
   std::string host_id;  // as in TransportOptions
   bool strict = false;  // links that cannot be made are an error, not a reason to do without GPUs
 };
@@ -35,6 +35,9 @@ class DeviceLinks {
   // "peer memory of device 1 (CUDA IPC)"
   virtual std::string describe(int peer) const = 0;
   virtual std::size_t device_bytes() const = 0;  // of device memory that this rank gave
+  // LL128 is legal if every link keeps lines of 128 bytes whole: within a GPU, and over NVLink.
+  // Empty, or why it is not; the same text on all ranks.
+  virtual const std::string& why_no_ll128() const = 0;
 };
 
 // Collective over the ranks of `rendezvous`; each rank brings its thread's current CUDA device.

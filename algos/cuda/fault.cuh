@@ -16,6 +16,7 @@ enum class Fault : std::uint8_t {
   kRelaxedPost,          // and without a release
   kOneFlagOfTwo,         // half a line of LL is believed without its flag
   kNoCover,              // LL does not fill whole slots from time to time
+  kOneFlagOfFour,        // four lines of LL128 are believed by the flag of the first
 };
 inline constexpr Fault kFault = Fault::TR_TEST_FAULT;
 

@@ -10,29 +10,57 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 #include "core/device_link.hpp"
 #include "core/elements.hpp"
 
 namespace treering::cuda {
 
-// The elements of a pack that do not fill it, or that lie across its alignment: one by one. What
-// lies beyond the end is zero, and not stored.
+TR_DEVICE constexpr std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) {
+  return (a + b - 1) / b;
+}
+
+// The pack at `offset` of plain memory that ends after `bytes`, element by element: one that is not
+// full, or not aligned. What lies beyond the end is zero, and not stored.
 template <class Stored, int kElems>
-TR_DEVICE void load_elements(const std::byte* from, std::uint64_t bytes_left,
+TR_DEVICE void load_elements(const std::byte* from, std::uint64_t offset, std::uint64_t bytes,
                              Stored (&stored)[kElems]) {
 #pragma unroll
   for (int i = 0; i < kElems; ++i) {
-    stored[i] =
-        i * sizeof(Stored) < bytes_left ? reinterpret_cast<const Stored*>(from)[i] : Stored{};
+    const std::uint64_t at = offset + i * sizeof(Stored);
+    stored[i] = at < bytes ? *reinterpret_cast<const Stored*>(from + at) : Stored{};
   }
 }
 template <class Stored, int kElems>
-TR_DEVICE void store_elements(std::byte* to, std::uint64_t bytes_left,
+TR_DEVICE void store_elements(std::byte* to, std::uint64_t offset, std::uint64_t bytes,
                               const Stored (&stored)[kElems]) {
 #pragma unroll
   for (int i = 0; i < kElems; ++i) {
-    if (i * sizeof(Stored) < bytes_left) reinterpret_cast<Stored*>(to)[i] = stored[i];
+    const std::uint64_t at = offset + i * sizeof(Stored);
+    if (at < bytes) *reinterpret_cast<Stored*>(to + at) = stored[i];
+  }
+}
+
+// A pack of 16 bytes, at once where it is full and `aligned`.
+template <class Stored, int kElems>
+TR_DEVICE void load_plain(const std::byte* from, std::uint64_t offset, std::uint64_t bytes,
+                          bool aligned, Stored (&stored)[kElems]) {
+  if (aligned && offset + sizeof(Vec16) <= bytes) {
+    const Vec16 v = load_vec(reinterpret_cast<const Vec16*>(from + offset));
+    __builtin_memcpy(stored, &v, sizeof v);
+  } else {
+    load_elements(from, offset, bytes, stored);
+  }
+}
+template <class Stored, int kElems>
+TR_DEVICE void store_plain(std::byte* to, std::uint64_t offset, std::uint64_t bytes, bool aligned,
+                           const Stored (&stored)[kElems]) {
+  if (aligned && offset + sizeof(Vec16) <= bytes) {
+    Vec16 v;
+    __builtin_memcpy(&v, stored, sizeof v);
+    store_vec(reinterpret_cast<Vec16*>(to + offset), v);
+  } else {
+    store_elements(to, offset, bytes, stored);
   }
 }
 
@@ -51,6 +79,18 @@ struct FoldArgs {
   std::int32_t scaled_input;  // -1: none
   std::uint32_t divisor;      // 1: none
 };
+
+// Do all operands begin at a multiple of `bytes`, a power of two?
+TR_DEVICE bool are_aligned(const FoldArgs& args, std::uintptr_t bytes) {
+  std::uintptr_t low_bits = 0;
+  for (int k = 0; k < args.num_inputs; ++k) {
+    low_bits |= reinterpret_cast<std::uintptr_t>(args.inputs[k].address);
+  }
+  for (int k = 0; k < args.num_outputs; ++k) {
+    low_bits |= reinterpret_cast<std::uintptr_t>(args.outputs[k].address);
+  }
+  return (low_bits & (bytes - 1)) == 0;
+}
 
 // kPackBytes bytes of a vector of Elements.
 template <class Element, std::size_t kPackBytes>
@@ -110,12 +150,13 @@ struct Pack {
   }
 };
 
-// Access: kPackBytes; packs(bytes); load(operand, pack number, bytes, Stored (&)[kElems]); store.
+// Access: kPackBytes; packs(bytes), how many are dealt out, one thread after the other;
+// load(operand, pack number, bytes, Stored (&)[kElems]); store.
 template <class Access, class Element>
 TR_DEVICE void fold_packs(Access access, const FoldArgs& args, RedOp op, double factor) {
   using P = Pack<Element, Access::kPackBytes>;
   const std::uint64_t packs = access.packs(args.bytes);
-  for (std::uint64_t i = access.first(); i < packs; i += access.stride()) {
+  for (std::uint64_t i = thread_id(); i < packs; i += block_threads()) {
     typename Element::Stored stored[P::kElems];
     const auto input = [&](int k) {
       access.load(args.inputs[k], i, args.bytes, stored);
@@ -137,7 +178,7 @@ TR_DEVICE void fold_packs(Access access, const FoldArgs& args, RedOp op, double 
 template <class Access>
 TR_DEVICE void move_packs(Access access, const FoldArgs& args) {
   const std::uint64_t packs = access.packs(args.bytes);
-  for (std::uint64_t i = access.first(); i < packs; i += access.stride()) {
+  for (std::uint64_t i = thread_id(); i < packs; i += block_threads()) {
     std::uint8_t stored[Access::kPackBytes];
     access.load(args.inputs[0], i, args.bytes, stored);
     for (int k = 0; k < args.num_outputs; ++k) {

@@ -6,6 +6,7 @@
 #include "algos/cuda/kernels.hpp"
 #include "algos/cuda/launch.cuh"
 #include "algos/cuda/ll.cuh"
+#include "algos/cuda/ll128.cuh"
 #include "algos/cuda/messages.cuh"
 #include "algos/cuda/prims.cuh"
 #include "algos/cuda/simple.cuh"
@@ -112,9 +113,10 @@ const DeviceKernel* find_kernel(Collective collective, std::string_view algorith
       return find_in<Simple>(collective, algorithm);
     case DeviceProtocol::kLL:
       return find_in<LL>(collective, algorithm);
-    default:
-      return nullptr;
+    case DeviceProtocol::kLL128:
+      return find_in<LL128>(collective, algorithm);
   }
+  return nullptr;
 }
 
 int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks, int threads,
@@ -132,6 +134,7 @@ int load_kernels(int threads, int* blocks) {
   int device = 0, processors = 0, per_processor = std::numeric_limits<int>::max();
   cudaError_t error = load_kernels_of<Simple>(threads, &per_processor);
   if (error == cudaSuccess) error = load_kernels_of<LL>(threads, &per_processor);
+  if (error == cudaSuccess) error = load_kernels_of<LL128>(threads, &per_processor);
   if (error == cudaSuccess) {
     error = load_kernel(run_messages<Simple, kFewMessages>, threads, &per_processor);
   }

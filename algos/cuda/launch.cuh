@@ -1,4 +1,4 @@
-// Starting kernels; with ptx.cuh all that differs between a GPU and the emulator of tests/cudasim,
+// Starting kernels; with ptx*.cuh all that differs between a GPU and the emulator of tests/cudasim,
 // which cannot read <<<>>>.
 #pragma once
 

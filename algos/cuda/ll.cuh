@@ -16,8 +16,6 @@ namespace treering::cuda {
 struct LL {
   static constexpr DeviceProtocol kId = DeviceProtocol::kLL;
   static constexpr bool kHasTail = false;
-  TR_HD static constexpr std::size_t data_bytes(std::size_t slot_bytes) { return slot_bytes / 2; }
-  TR_HD static constexpr std::uint64_t flag(std::uint64_t number) { return number + 1; }
   TR_HD static constexpr bool covers_slot(std::uint64_t number) {
     return number % (std::uint64_t{1} << 31) < kDeviceSlots;
   }
@@ -28,8 +26,7 @@ struct LL {
                               std::uint32_t slot_bytes) {
     if (kFault == Fault::kNoCover || !covers_slot(slot.flag - 1)) return;
     const std::uint64_t lines = slot_bytes / sizeof(LlLine);
-    const std::uint64_t first = (bytes + Access::kPackBytes - 1) / Access::kPackBytes;
-    for (std::uint64_t i = first + thread_id(); i < lines; i += block_threads()) {
+    for (std::uint64_t i = Access::packs(bytes) + thread_id(); i < lines; i += block_threads()) {
       ll_store(reinterpret_cast<LlLine*>(slot.address) + i, 0,
                static_cast<std::uint32_t>(slot.flag));
     }
@@ -38,42 +35,27 @@ struct LL {
   // Packs of 8 bytes: a line of two pairs of data and flag.
   struct Access {
     static constexpr std::size_t kPackBytes = 8;
-    int thread, threads;
-    const DeviceCall* call;
-    const FoldArgs* args;
-    std::int32_t* failed;
-    bool gave_up = false;  // this thread: it waits for one deadline, not for one a pack
+    LineWait wait;
 
-    TR_DEVICE std::uint64_t packs(std::uint64_t bytes) const {
-      return (bytes + kPackBytes - 1) / kPackBytes;
+    TR_DEVICE static std::uint64_t packs(std::uint64_t bytes) {
+      return ceil_div(bytes, kPackBytes);
     }
-    TR_DEVICE std::uint64_t first() const { return thread; }
-    TR_DEVICE std::uint64_t stride() const { return threads; }
-
     template <class Stored, int kElems>
     TR_DEVICE void load(const FoldArgs::Operand& from, std::uint64_t pack, std::uint64_t bytes,
                         Stored (&stored)[kElems]) {
-      if (from.flag == 0) {
-        return load_elements(from.address + pack * kPackBytes, bytes - pack * kPackBytes, stored);
-      }
+      if (from.flag == 0) return load_elements(from.address, pack * kPackBytes, bytes, stored);
       const auto* line = reinterpret_cast<const LlLine*>(from.address) + pack;
       const auto flag = static_cast<std::uint32_t>(from.flag);
       std::uint64_t data = 0;
-      const DeviceReport::State state =
-          gave_up ? DeviceReport::kFine
-                  : wait_until(*call, [&] { return ll_load(line, flag, &data); });
-      if (state != DeviceReport::kFine) {
-        gave_up = true;
-        *failed = fold_failure(state, static_cast<int>(&from - args->inputs));
+      if (!wait.gave_up) {
+        wait.ended(wait_until(*wait.call, [&] { return ll_load(line, flag, &data); }), from);
       }
       __builtin_memcpy(stored, &data, kPackBytes);
     }
     template <class Stored, int kElems>
     TR_DEVICE void store(const FoldArgs::Operand& to, std::uint64_t pack, std::uint64_t bytes,
                          const Stored (&stored)[kElems]) const {
-      if (to.flag == 0) {
-        return store_elements(to.address + pack * kPackBytes, bytes - pack * kPackBytes, stored);
-      }
+      if (to.flag == 0) return store_elements(to.address, pack * kPackBytes, bytes, stored);
       std::uint64_t data;
       __builtin_memcpy(&data, stored, kPackBytes);
       ll_store(reinterpret_cast<LlLine*>(to.address) + pack, data,
@@ -83,7 +65,7 @@ struct LL {
 
   TR_DEVICE static Access access(const FoldArgs& args, const DeviceCall& call,
                                  std::int32_t* failed) {
-    return {thread_id(), block_threads(), &call, &args, failed};
+    return {{&call, &args, failed}};
   }
 };
 

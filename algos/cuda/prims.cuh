@@ -8,7 +8,7 @@
 #include "algos/cuda/call.hpp"
 #include "algos/cuda/fault.cuh"
 #include "algos/cuda/fold.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 #include "algos/cuda/wait.cuh"
 #include "algos/prims.hpp"
 

@@ -8,11 +8,11 @@
 #include "treering/treering.h"
 
 #include "algos/cuda/launch.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 
 namespace ladder {
 
-using namespace treering::cuda;  // flags, barriers, launch: algos/cuda/ptx.cuh
+using namespace treering::cuda;  // flags, barriers, launch: algos/cuda/ptx*.cuh
 
 inline constexpr int kMaxRanks = 8;
 inline constexpr int kMaxChannels = 16;

@@ -139,6 +139,7 @@ class Communicator final : public EngineOwner,
   // stream reported, the host engine and the other ranks learn at the latest here.
   Status check_usable();
   DeviceChoiceInput device_choice_input(const Request& request) const;
+  DeviceChoiceInput device_choice_input(const ChoiceInput& call, std::size_t elem_bytes) const;
   Result<DevicePlan> device_plan_for(const Request& request) const;
   void* use_stream(Stream* stream);
 

@@ -112,17 +112,23 @@ Result<bool> Communicator::is_on_device(const Request& r, const Stream* stream) 
   return invalid_argument("the buffers are host memory and the stream is a CUDA stream");
 }
 
-DeviceChoiceInput Communicator::device_choice_input(const Request& r) const {
+DeviceChoiceInput Communicator::device_choice_input(const ChoiceInput& call,
+                                                    std::size_t elem_bytes) const {
   const DeviceLinkTable& table = device_->links().table();
   DeviceChoiceInput in;
-  in.call = choice_input(r);
-  in.elem_bytes = type_bytes(r.call.type);
+  in.call = call;
+  in.elem_bytes = elem_bytes;
   in.channels = table.channels;
   in.max_blocks = device_->max_blocks();
-  for (int p = 0; p < kNumDeviceProtocols; ++p) in.slot_bytes[p] = table.slot_bytes[p];
+  std::copy_n(table.slot_bytes, kNumDeviceProtocols, in.slot_bytes);
   in.protocol = config_.protocol;
+  in.why_no_ll128 = device_->links().why_no_ll128();
   in.exists = device_has;
   return in;
+}
+
+DeviceChoiceInput Communicator::device_choice_input(const Request& r) const {
+  return device_choice_input(choice_input(r), type_bytes(r.call.type));
 }
 
 Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {

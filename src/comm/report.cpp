@@ -6,6 +6,7 @@
 #include "comm/communicator.hpp"
 #include "comm/signature.hpp"
 #include "core/log.hpp"
+#include "tuner/device_choice.hpp"
 
 namespace treering {
 namespace {
@@ -221,6 +222,15 @@ const char* Communicator::explain() {
   for (int r = 0; r < size_; ++r) {
     if (r != rank_) text += "to rank " + std::to_string(r) + ": " + transport_->describe(r) + "\n";
   }
+  if (device_ != nullptr) {
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_)
+        text += "on the device, to rank " + std::to_string(r) + ": " +
+                device_->links().describe(r) + "\n";
+    }
+    const std::string& why = device_->links().why_no_ll128();
+    if (!why.empty()) text += "no protocol LL128: " + why + "\n";
+  }
   for (int c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
     if (collective == Collective::kSendRecv) continue;
@@ -234,6 +244,9 @@ const char* Communicator::explain() {
     in.cast_bytes = transport_->link_data_bytes(LinkId::Kind::kCast);
     in.forced = forced_[c].empty() ? nullptr : forced_[c].c_str();
     text += std::string(collective_name(collective)) + ":\n" + explain_choices(in);
+    if (device_ != nullptr) {
+      text += " on the device:\n" + explain_device_choices(device_choice_input(in, 1));
+    }
   }
   explanation_ = std::move(text);
   return explanation_.c_str();

@@ -61,7 +61,7 @@ const EnvVar kTable[] = {
     {"TR_CUDA_SLOT_BYTES", Kind::kBytes, &Config::cuda_slot_bytes, kKiB, 16 * kKiB* kKiB, 0,
      "chosen", "a slot of a link between GPUs, of protocol Simple"},
     {"TR_PROTOCOL", Kind::kText, &Config::protocol, 0, 0, 0, nullptr,
-     "protocol of kernels to force: Simple or LL"},
+     "protocol of kernels to force: Simple, LL or LL128"},
     {"TR_HOST_ID", Kind::kText, &Config::host_id, 0, 0, 0, nullptr,
      "name of the host; ranks with different names do not share memory"},
     {"TR_LOG", Kind::kLogLevel, &Config::log_level, 0, 0, 0, nullptr,

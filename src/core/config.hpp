@@ -44,7 +44,7 @@ struct Config {
   bool cuda_strict = false;          // ranks whose GPUs do not reach each other are an error
   std::int64_t cuda_channels = 4;    // blocks per ring
   std::int64_t cuda_slot_bytes = 0;  // of protocol Simple; 0: chosen
-  std::string protocol;              // to force: Simple, LL; empty: chosen
+  std::string protocol;              // to force: Simple, LL, LL128; empty: chosen
 
   std::string host_id;  // empty: found out; ranks with different ones never share memory
   LogLevel log_level = LogLevel::kWarn;

@@ -9,7 +9,7 @@
 //   Simple  tail[m mod kDeviceSlots].number = m + 1 (release) once the slot is full
 //   all     head = m + 1 (release) once the slot is read
 //   LL      every 16-byte line of the slot carries its own flag, m + 1; no tail
-//   LL128   every 128-byte line does; no tail
+//   LL128   every 128-byte line does, all 64 bits of m + 1; no tail
 //
 // Each protocol has slots of its own: data of one must never be taken for a flag of another.
 #pragma once
@@ -25,6 +25,21 @@ namespace treering {
 enum class DeviceProtocol : std::uint8_t { kSimple, kLL, kLL128 };
 inline constexpr int kNumDeviceProtocols = 3;
 const char* device_protocol_name(DeviceProtocol protocol);  // "Simple"
+
+// What a warp moves at once under LL128: four lines.
+inline constexpr std::uint32_t kLl128RowBytes = 512;
+inline constexpr std::uint32_t kLl128RowData = 480;
+// Data that a slot carries, beside its flags.
+constexpr std::uint32_t slot_data_bytes(DeviceProtocol protocol, std::uint32_t slot_bytes) {
+  switch (protocol) {
+    case DeviceProtocol::kLL:
+      return slot_bytes / 2;
+    case DeviceProtocol::kLL128:
+      return slot_bytes / kLl128RowBytes * kLl128RowData;
+    default:
+      return slot_bytes;
+  }
+}
 
 // Links between the same two ranks that operations may use side by side: the two trees' (a cast is
 // n-1 links of the second class: no algorithm uses both), and those of tr_send and tr_recv.

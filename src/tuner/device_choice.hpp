@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "core/device_link.hpp"
 #include "core/status.hpp"
@@ -18,7 +19,8 @@ struct DeviceChoiceInput {
   int channels = 1;
   int max_blocks = 1;
   std::uint32_t slot_bytes[kNumDeviceProtocols] = {};
-  std::string protocol;  // forced: "Simple", "LL"; empty = choose
+  std::string_view protocol;      // forced: "Simple", "LL", "LL128"; empty = choose
+  std::string_view why_no_ll128;  // what keeps the links from it; empty: nothing
   // Is there a kernel for it?
   std::function<bool(Collective, const char*, DeviceProtocol)> exists;
 };
@@ -29,10 +31,14 @@ struct DeviceChoice {
   int lanes = 1;
   int channels = 1;
   std::uint64_t slice_elems = 1;
-  const char* why = "";
+  const char* why = "";  // static texts
+  const char* why_protocol = "";
 };
 
 Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& input);
+
+// For tr_comm_explain, as explain_choices.
+std::string explain_device_choices(DeviceChoiceInput input);
 
 // Of a send or receive of call.bytes: it follows from them and from what all ranks share.
 std::uint64_t message_slice_elems(const DeviceChoiceInput& input);

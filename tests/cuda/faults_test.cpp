@@ -18,12 +18,12 @@ double seconds_since(Clock::time_point start) {
 
 void combine_nothing(void*, const void*, size_t, tr_type_t, void*) {}
 
-// Both protocols: LL has no tail, so it waits elsewhere.
+// All protocols: those without a tail wait elsewhere.
 class Wait : public testing::TestWithParam<const char*> {
  protected:
   Env protocol_{"TR_PROTOCOL", GetParam()};
 };
-INSTANTIATE_TEST_SUITE_P(Protocols, Wait, testing::Values("Simple", "LL"),
+INSTANTIATE_TEST_SUITE_P(Protocols, Wait, testing::Values("Simple", "LL", "LL128"),
                          [](const auto& param) { return std::string(param.param); });
 
 // Short vectors and such that every thread of the block waits several times: the deadline is one.
@@ -139,7 +139,7 @@ struct Difference {
 class Mismatch : public testing::TestWithParam<std::tuple<const char*, Difference>> {};
 INSTANTIATE_TEST_SUITE_P(
     Calls, Mismatch,
-    testing::Combine(testing::Values("Simple", "LL", ""),
+    testing::Combine(testing::Values("Simple", "LL", "LL128", ""),
                      testing::Values(Difference{"LongerCount", 100, 200, TR_FLOAT32, TR_SUM},
                                      Difference{"ShorterCount", 5000, 4999, TR_FLOAT32, TR_SUM},
                                      Difference{"OtherProtocol", 8, 100000, TR_FLOAT32, TR_SUM},
@@ -241,7 +241,7 @@ TEST(Arguments, AnUnknownProtocolIsSaid) {
   const Answer a =
       answer(tr_all_reduce(data.get(), data.get(), 16, TR_FLOAT32, TR_SUM, comms[0], nullptr));
   EXPECT_EQ(a.code, TR_INVALID_ARGUMENT) << a;
-  EXPECT_TRUE(a.says("\"LL256\"") && a.says("Simple, LL")) << a;
+  EXPECT_TRUE(a.says("\"LL256\"") && a.says("Simple, LL, LL128")) << a;
 }
 
 // A GPU that one rank cannot use leaves the communicator without links: the host engine must not

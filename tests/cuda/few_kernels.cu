@@ -4,6 +4,7 @@
 #include "algos/cuda/kernels.hpp"
 #include "algos/cuda/launch.cuh"
 #include "algos/cuda/ll.cuh"
+#include "algos/cuda/ll128.cuh"
 #include "algos/cuda/messages.cuh"
 #include "algos/cuda/prims.cuh"
 #include "algos/cuda/simple.cuh"
@@ -31,8 +32,9 @@ run_ring(TR_PARAMETER DeviceCall call) {
 const DeviceKernel* find_kernel(Collective, std::string_view, DeviceProtocol protocol) {
   static const DeviceKernel kKernels[] = {
       {Collective::kAllReduce, "ring", DeviceProtocol::kSimple, run_ring<Simple>},
-      {Collective::kAllReduce, "ring", DeviceProtocol::kLL, run_ring<LL>}};
-  return &kKernels[protocol == DeviceProtocol::kLL ? 1 : 0];
+      {Collective::kAllReduce, "ring", DeviceProtocol::kLL, run_ring<LL>},
+      {Collective::kAllReduce, "ring", DeviceProtocol::kLL128, run_ring<LL128>}};
+  return &kKernels[static_cast<int>(protocol)];
 }
 
 int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks, int threads,

@@ -28,6 +28,8 @@ constexpr Call kInitCalls[] = {
     {"cudaIpcGetMemHandle", 2},
     {"cudaDeviceCanAccessPeer", 2},
     {"cudaDeviceEnablePeerAccess", 2},
+    {"cudaDeviceGetAttribute", 2},
+    {"cudaDeviceGetP2PAttribute", 2},
     {"cudaEventCreateWithFlags", 6},
     {"cudaHostAlloc", 2},
     {"cudaHostGetDevicePointer", 2},

@@ -1,5 +1,6 @@
 // A rank's process is killed at any moment: every other rank, whose kernels wait for it, returns an
 // error that names it, soon. The parent never touches CUDA, which a forked child could not use.
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <random>
@@ -21,13 +22,14 @@ void die_after_us(long us) {
   ::setitimer(ITIMER_REAL, &t, nullptr);
 }
 
-// Collectives of both protocols until one fails; what was wrong with the failure.
+// Collectives of all protocols until one fails; what was wrong with the failure.
 std::string run_until_failure(tr_comm_t comm, int rank, int victim) {
-  constexpr std::uint64_t kMost = 30000;
+  constexpr std::uint64_t kMost = 90000;
   const DeviceArray<float> a(kMost, 1), b(kMost, 0);
   const UserStream stream;
   for (int i = 0;; ++i) {
-    const std::uint64_t count = i % 2 ? kMost : 60;
+    const std::uint64_t count =
+        std::array{std::uint64_t{60}, std::uint64_t{9000}, kMost}[i / 3 % 3];
     const Clock::time_point start = Clock::now();
     tr_result_t r = TR_SUCCESS;
     switch (i % 3) {

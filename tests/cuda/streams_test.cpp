@@ -26,8 +26,8 @@ void scale(float* data, std::uint64_t count, float factor, float add, cudaStream
   EXPECT_EQ(launch(scale_late, 1, 64, 0, stream, data, count, factor, add, rounds), cudaSuccess);
 }
 
-// Both protocols, by the tuner's own choice: short vectors are LL's, long ones Simple's.
-constexpr std::uint64_t kCounts[] = {7, 500, 40000};
+// All protocols, by the tuner's own choice: LL, LL128, Simple.
+constexpr std::uint64_t kCounts[] = {7, 500, 40000, 220000};
 
 class Streams : public testing::Test {
  protected:

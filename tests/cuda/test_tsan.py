@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Usage: test_tsan.py ROOT CUDA_HEADERS LIBTREERING_SIM LIBCUDASIM [CLANG++]
 
-ThreadSanitizer over the library's kernels in the emulator: silent on both protocols as they are, and it names
+ThreadSanitizer over the library's kernels in the emulator: silent on all protocols as they are, and it names
 the line of a post without release (algos/cuda/fault.cuh). The kernels are built with it,
 the rest of the library and the emulator are not. TAP.
 """
@@ -16,7 +16,8 @@ from tap import Tap
 
 RACE = 'WARNING: ThreadSanitizer: data race'
 # Fault, protocol, and files that the report must show; none: it must be silent.
-CASES = [('kNone', 'Simple', []), ('kNone', 'LL', []), ('kRelaxedPost', 'Simple', ['prims.cuh', 'simple.cuh'])]
+CASES = [('kNone', 'Simple', []), ('kNone', 'LL', []), ('kNone', 'LL128', []),
+         ('kRelaxedPost', 'Simple', ['prims.cuh', 'simple.cuh'])]
 
 
 def title(fault, protocol, files):

@@ -1,4 +1,4 @@
-// Usage: tsan_ring Simple|LL
+// Usage: tsan_ring Simple|LL|LL128
 //
 // For test_tsan.py: all-reduces of three ranks by the kernels of few_kernels.cu, and sends to the
 // next rank. The numbers are right on this CPU even with a relaxed post; ThreadSanitizer must see
@@ -13,13 +13,15 @@ using namespace treering;
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  const auto protocol =
-      std::strcmp(argv[1], "LL") == 0 ? DeviceProtocol::kLL : DeviceProtocol::kSimple;
+  auto protocol = DeviceProtocol::kSimple;
+  for (const DeviceProtocol p : {DeviceProtocol::kLL, DeviceProtocol::kLL128}) {
+    if (std::strcmp(argv[1], device_protocol_name(p)) == 0) protocol = p;
+  }
   constexpr int kRanks = 3;
   constexpr std::uint64_t kMost = 1500;
   DeviceLinkOptions options;
   options.channels = 2;
-  options.slot_bytes[0] = options.slot_bytes[1] = 512;
+  for (std::uint32_t& bytes : options.slot_bytes) bytes = 512;
   // What a process has once is made here, before there are several ranks: the library is not built
   // with ThreadSanitizer, which therefore does not see what orders its static variables.
   { const test::Engines first(1, options); }

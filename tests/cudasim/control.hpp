@@ -15,6 +15,9 @@ void fail_call(const std::string& name, int nth, cudaError_t error);
 // From the next launch on; 0: threads run in turn.
 void set_seed(std::uint64_t seed);
 
+// From the next question on; false: devices reach each other over PCIe.
+void set_nvlink(bool nvlink);
+
 // What was made and not yet destroyed.
 struct Live {
   std::size_t allocations = 0;  // all kinds of memory, IPC mappings and registrations too

@@ -57,8 +57,8 @@ std::uint64_t warp(WarpOp op, unsigned mask, std::uint64_t value, int source, Wh
 // In every loop that waits for memory: lets others run. The watchdog for hangs lives in it.
 void pause(Where where);
 
-// Hooks for ptx.cuh, at each access to memory that others may share. They hand over to another
-// thread now and then when CUDASIM_SEED is set.
+// Hooks for ptx_memory.cuh, at each access to memory that others may share. They hand over to
+// another thread now and then when CUDASIM_SEED is set.
 void before_access();
 void after_post();  // after a flag was written
 bool coin();        // a random bit, for what the hardware leaves open

@@ -165,6 +165,21 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     return cudaSuccess;
   });
 }
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr which, int from, int to) {
+  return with_device("cudaDeviceGetP2PAttribute", from, [&] {
+    if (!is_device_number(to) || from == to) return cudaErrorInvalidDevice;
+    switch (which) {
+      case cudaDevP2PAttrAccessSupported:
+        *value = settings().peer ? 1 : 0;
+        return cudaSuccess;
+      case cudaDevP2PAttrNativeAtomicSupported:
+        *value = settings().peer && settings().nvlink ? 1 : 0;
+        return cudaSuccess;
+      default:
+        return cudaErrorInvalidValue;
+    }
+  });
+}
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   return with_device("cudaDeviceEnablePeerAccess", peer, [&] {
     if (flags != 0) return cudaErrorInvalidValue;

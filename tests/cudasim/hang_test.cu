@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "algos/cuda/launch.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 
 namespace {
 

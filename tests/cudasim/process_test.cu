@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "algos/cuda/launch.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 
 namespace {
 

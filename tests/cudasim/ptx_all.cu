@@ -1,6 +1,6 @@
-// Every function of ptx.cuh once, for test_ptx.py.
+// Every function of ptx*.cuh once, for test_ptx.py.
 #include "algos/cuda/launch.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 
 using namespace treering::cuda;
 
@@ -26,9 +26,8 @@ __global__ void lines(LlLine* narrow, Vec16* wide) {
   std::uint64_t value = 0;
   while (!ll_load(narrow, 3, &value)) spin_pause();
   ll_store(narrow + 1, value, 4);
-  Vec16 v = {};
-  while (!ll128_load(wide, 5, &v)) spin_pause();
-  ll128_store(wide + kWarpSize, v, 6);
+  while (!ll128_arrived(wide, 5)) spin_pause();
+  ll128_store(wide + kWarpSize, ll128_load(wide), 6);
 }
 
 __global__ void groups(std::uint64_t* out) {

@@ -62,6 +62,7 @@ Settings* read_settings() {
   s->seed = static_cast<std::uint64_t>(number_from("CUDASIM_SEED", 0));
   if (const char* hang = std::getenv("CUDASIM_HANG_S")) s->hang_s = std::atof(hang);
   s->peer = number_from("CUDASIM_PEER", 1) != 0;
+  s->nvlink = number_from("CUDASIM_NVLINK", 1) != 0;
   s->strict = number_from("CUDASIM_STRICT", 0) != 0;
   if (const char* fail = std::getenv("CUDASIM_FAIL")) s->fail = fail;
   return s;
@@ -117,6 +118,7 @@ void fail_call(const std::string& name, int nth, cudaError_t error) {
 }
 
 void set_seed(std::uint64_t seed) { settings().seed = seed; }
+void set_nvlink(bool nvlink) { settings().nvlink = nvlink; }
 
 Live live() {
   Lock lock(runtime().mutex);

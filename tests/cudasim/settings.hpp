@@ -14,6 +14,7 @@ struct Settings {
   std::uint64_t seed = 0;         // CUDASIM_SEED: not 0: shuffle the order in which threads run
   double hang_s = 60;             // CUDASIM_HANG_S: a block that only spins so long is reported
   bool peer = true;               // CUDASIM_PEER=0: no device can reach another
+  bool nvlink = true;             // CUDASIM_NVLINK=0: they do over PCIe
   bool strict = false;  // CUDASIM_STRICT=1: also cudaMalloc and first uses of kernels wait
   std::string fail;     // CUDASIM_FAIL=cudaMalloc:3,cudaEventCreate:1 (see control.hpp)
 };

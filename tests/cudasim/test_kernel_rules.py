@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Usage: test_kernel_rules.py ROOT
 
-What differs between a GPU and the emulator stays in ptx.cuh and launch.cuh; all other CUDA code is plain
+What differs between a GPU and the emulator stays in ptx*.cuh and launch.cuh; all other CUDA code is plain
 C++, so that it runs on both. TAP.
 """
 import os
@@ -13,20 +13,20 @@ sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'stru
 from tap import Tap
 from tree import Tree, strip_comments
 
-ALLOWED = ('algos/cuda/ptx.cuh', 'algos/cuda/launch.cuh')
+ALLOWED = ('algos/cuda/ptx.cuh', 'algos/cuda/ptx_memory.cuh', 'algos/cuda/launch.cuh')
 FORBIDDEN = [
-    (r'\b(__)?asm(__)?\b', 'inline PTX belongs into ptx.cuh'),
-    (r'\bvolatile\b', 'volatile: use the flags and lines of ptx.cuh'),
+    (r'\b(__)?asm(__)?\b', 'inline PTX belongs into ptx*.cuh'),
+    (r'\bvolatile\b', 'volatile: use the flags and lines of ptx_memory.cuh'),
     (r'\b__threadfence\w*', 'a fence: publish with store_release, which ThreadSanitizer sees'),
     (r'<<<', '<<<>>>: use launch()'),
     (r'\bextern\s+__shared__', 'extern __shared__: use dynamic_shared()'),
     (r'\b__CUDA_ARCH__\b', '__CUDA_ARCH__: one text for the GPU and the emulator'),
     (r'\b__activemask\b', '__activemask: name the lanes'),
-    (r'\batomic[A-Z]\w*\s*\(', "CUDA's atomics: use fetch_add of ptx.cuh"),
-    (r'\b__(ld|st)(g|ca|cg|cs|cv|lu|wb|wt)\s*\(', 'cache hints belong into ptx.cuh'),
+    (r'\batomic[A-Z]\w*\s*\(', "CUDA's atomics: use fetch_add of ptx_memory.cuh"),
+    (r'\b__(ld|st)(g|ca|cg|cs|cv|lu|wb|wt)\s*\(', 'cache hints belong into ptx_memory.cuh'),
     (r'^\s*(__device__|__constant__|__managed__)(?!.*\()[^;{}]*[;=]', 'a device global: pass it as an argument'),
 ]
-LOADS = re.compile(r'\b(load_acquire|load_relaxed|ll_load|ll128_load)\b')
+LOADS = re.compile(r'\b(load_acquire|load_relaxed|ll_load|ll128_arrived)\b')
 
 
 def is_kernel_code(path):
@@ -86,6 +86,7 @@ SAMPLES = [  # path, text, must it be refused?
     (K, 'while (load_acquire(p) < 3) {}', True), (K, 'while (load_acquire(p) < 3);', True),
     (K, 'while (load_acquire(p) < 3) spin_pause();', False),
     (K, 'while (!ll_load(l, f, &d)) { check(); spin_pause(); }', False),
+    (K, 'while (!ll128_arrived(l, f)) {}', True),
     (K, 'do { spin_pause(); } while (load_relaxed(p) == 0);', False),
     (K, 'do { check(); } while (load_relaxed(p) == 0);', True),
     (K, 'while (i < n) { sum += load_relaxed(p + i); }', False),
@@ -102,7 +103,7 @@ def main(root):
              [f'{path}: {text!r} should {"" if bad else "not "}be refused: {problems_of(path, text)}'
               for path, text, bad in SAMPLES if bool(problems_of(path, text)) != bad])
     tree = Tree(root)
-    tap.none('CUDA code outside ptx.cuh and launch.cuh is plain C++',
+    tap.none('CUDA code outside ptx*.cuh and launch.cuh is plain C++',
              [p for path in tree.paths for p in problems_of(path, tree.text(path))])
     tap.done()
 

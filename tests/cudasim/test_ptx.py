@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Usage: test_ptx.py ROOT [NVCC]
 
-ptx.cuh and launch.cuh compile with nvcc without a warning, and become the instructions that were meant. TAP.
+ptx*.cuh and launch.cuh compile with nvcc without a warning, and become the instructions that were meant. TAP.
 """
 import os
 import re
@@ -21,8 +21,8 @@ EXPECTED = {
               'atom.acq_rel.sys.global.add.u32', 'membar.sys|fence.sc.sys|fence.acq_rel.sys'],
     'data': [r'ld.global.v2.(u|b)64', r'st.global.v2.(u|b)64', r'ld.global.cs.v2.(u|b)64',
              r'st.global.cs.v2.(u|b)64', 'ld.relaxed.sys.global.v2.u64', 'st.relaxed.sys.global.v2.u64'],
-    'lines': ['ld.volatile.global.v4.u32', 'st.volatile.global.v4.u32', 'ld.volatile.global.v2.u64',
-              'st.volatile.global.v2.u64', 'vote.sync'],
+    'lines': ['ld.volatile.global.v4.u32', 'st.volatile.global.v4.u32', 'ld.volatile.global.u64',
+              'ld.volatile.global.v2.u64', 'st.volatile.global.v2.u64', 'vote.sync', 'bar.warp.sync'],
     'groups': [r'bar.sync', 'bar.red.or.pred', 'bar.warp.sync', 'shfl.sync.idx', 'shfl.sync.bfly', 'vote.sync',
                '%globaltimer'],
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "algos/cuda/launch.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 
 namespace traffic {
 
@@ -108,11 +108,9 @@ TR_DEVICE void send_ll128(Link* link, int m) {
               static_cast<std::uint64_t>(m + 1));
 }
 TR_DEVICE bool receive_ll128(Link* link, int m) {
-  Vec16 v = {};
-  while (
-      !ll128_load(&link->wide[m % kSlots][warp_id() * 32], static_cast<std::uint64_t>(m + 1), &v)) {
-    spin_pause();
-  }
+  const Vec16* const lines = &link->wide[m % kSlots][warp_id() * 32];
+  while (!ll128_arrived(lines, static_cast<std::uint64_t>(m + 1))) spin_pause();
+  const Vec16 v = ll128_load(lines);
   __syncthreads();
   if (thread_id() == 0) store_release(&link->head, static_cast<std::uint64_t>(m + 1));
   const std::uint64_t value = value_of(m, thread_id());

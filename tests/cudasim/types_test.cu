@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algos/cuda/launch.cuh"
-#include "algos/cuda/ptx.cuh"
+#include "algos/cuda/ptx_memory.cuh"
 #include "support.hpp"
 
 namespace {

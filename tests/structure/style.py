@@ -13,7 +13,7 @@ HOME_PATH = re.compile(r'(?<![\w.])/(?:work|home|root|Users)/[\w.]')
 
 
 def long_lines(path, text):
-    if not path.endswith(('.hpp', '.h', '.cpp', '.c', '.py', '.sh', '.build')):
+    if not path.endswith(('.hpp', '.h', '.cpp', '.c', '.cuh', '.cu', '.py', '.sh', '.build')):
         return []
     lines = text.count('\n')
     return [f'{path}: {lines} lines; at most {MAX_LINES}, cut it in two'] if lines > MAX_LINES else []

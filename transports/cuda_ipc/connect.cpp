@@ -55,11 +55,14 @@ class CudaLinks final : public DeviceLinks {
     return peers_[static_cast<std::size_t>(peer)].how;
   }
   std::size_t device_bytes() const override { return slab_.bytes(); }
+  const std::string& why_no_ll128() const override { return why_no_ll128_; }
 
   Status reach(const std::vector<Card>& cards);
   Status say_hello();
   Status check_hellos();
   Status fill_table();
+  Status check_lines(const std::vector<Card>& cards) const;
+  void do_without_ll128(const std::string& why) { why_no_ll128_ = why; }
   // All ranks know that the links are not made: nobody writes to them any more.
   void give_up() {
     is_given_up_ = true;
@@ -80,6 +83,7 @@ class CudaLinks final : public DeviceLinks {
   CudaStream stream_;
   std::vector<Peer> peers_;
   DeviceLinkTable table_;
+  std::string why_no_ll128_;
   bool is_given_up_ = false;
 };
 
@@ -179,6 +183,39 @@ Status CudaLinks::fill_table() {
   return stream_.copy(table_.ends, ends.data(), ends.size() * sizeof ends[0]);
 }
 
+// Do lines of 128 bytes that this rank's kernels store arrive whole, everywhere? (LL128.) In the
+// memory of its own GPU they do, and over NVLink, from sm_70 on. CUDA does not say what a link is;
+// but of those between GPUs, NVLink is the one that does atomics, and PCIe is not.
+Status CudaLinks::check_lines(const std::vector<Card>& cards) const {
+  int major = 0;
+  TR_RETURN_IF_ERROR(
+      cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_),
+                  "cudaDeviceGetAttribute"));
+  const Card& mine = cards[static_cast<std::size_t>(rank_)];
+  if (major < 7) {
+    return unsupported(std::string("GPU ") + mine.bus_id + " is older than sm_70");
+  }
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const Card& card = cards[r];
+    if (std::strcmp(card.bus_id, mine.bus_id) == 0) continue;
+    int theirs = card.device;  // as that process numbers it
+    if (card.pid != mine.pid) {
+      TR_RETURN_IF_ERROR(
+          cuda_status(cudaDeviceGetByPCIBusId(&theirs, card.bus_id),
+                      std::string("finding GPU ") + card.bus_id + " of rank " + std::to_string(r)));
+    }
+    int atomics = 0;
+    TR_RETURN_IF_ERROR(cuda_status(
+        cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device_, theirs),
+        "cudaDeviceGetP2PAttribute"));
+    if (atomics == 0) {
+      return unsupported("the link to GPU " + std::string(card.bus_id) + " of rank " +
+                         std::to_string(r) + " is not NVLink, and may tear lines of 128 bytes");
+    }
+  }
+  return {};
+}
+
 // What this rank's kernels had to store, they have stored: its operations are done.
 void CudaLinks::leave() {
   const std::uint64_t gone = 1;
@@ -243,7 +280,9 @@ Result<std::unique_ptr<DeviceLinks>> connect_device(Rendezvous& rendezvous,
   SlabLayout layout;
   layout.size = rendezvous.size();
   layout.channels = options.channels;
-  std::memcpy(layout.slot_bytes, options.slot_bytes, sizeof layout.slot_bytes);
+  for (int p = 0; p < kNumDeviceProtocols; ++p) {
+    layout.slot_bytes[p] = SlabLayout::whole_lines(options.slot_bytes[p]);
+  }
 
   // A rank that cannot take part says so to all, rather than leave them waiting.
   Card mine = current_device();
@@ -296,6 +335,10 @@ Result<std::unique_ptr<DeviceLinks>> connect_device(Rendezvous& rendezvous,
     if (status.code() == Code::kUnsupported) links->give_up();  // agreed, not a rank that is gone
     return do_without(rank, options, status);
   }
+  // All ranks know of a link that is not good for LL128, or none does.
+  const Status lines = agree(rendezvous, links->check_lines(cards));
+  if (!lines.ok() && lines.code() != Code::kUnsupported) return lines;
+  links->do_without_ll128(lines.message());
   return std::unique_ptr<DeviceLinks>(std::move(links));
 }
 

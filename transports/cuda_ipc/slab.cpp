@@ -9,7 +9,7 @@
 namespace treering::cuda_ipc {
 namespace {
 
-constexpr std::size_t kLine = 128;  // what flags of different writers keep apart
+constexpr std::uint32_t kLine = 128;  // what flags of different writers keep apart; LL128's too
 
 std::size_t link_bytes(std::uint32_t slot_bytes) {
   return 2 * kLine + std::size_t{kDeviceSlots} * slot_bytes;
@@ -31,6 +31,10 @@ SlabLayout::End SlabLayout::end(DeviceProtocol protocol, int channel, DeviceLink
       (channel * device_link_classes(protocol) + static_cast<int>(cls)) * size + peer);
   at += index * link_bytes(slot_bytes[static_cast<int>(protocol)]);
   return {at, at + kLine, at + 2 * kLine};
+}
+
+std::uint32_t SlabLayout::whole_lines(std::uint32_t bytes) {
+  return (bytes + kLine - 1) / kLine * kLine;
 }
 
 std::size_t SlabLayout::gone(int peer) const { return static_cast<std::size_t>(peer) * kLine; }

@@ -21,8 +21,9 @@ namespace treering::cuda_ipc {
 struct SlabLayout {
   int size = 0;  // ranks
   int channels = 0;
-  std::uint32_t slot_bytes[kNumDeviceProtocols] = {};
+  std::uint32_t slot_bytes[kNumDeviceProtocols] = {};  // whole_lines of something
 
+  static std::uint32_t whole_lines(std::uint32_t bytes);  // at least so many
   // Of the link end that this rank shares with `peer`: the tails and slots of what the peer sends,
   // the head of what it receives.
   struct End {
