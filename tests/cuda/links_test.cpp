@@ -119,8 +119,8 @@ TEST(Memory, IsWhatTheReadmeSays) {
     Engines engines(ranks, DeviceLinkOptions{});
     ASSERT_EQ(engines.error(), "");
     const double mib = static_cast<double>(engines[0].links().device_bytes()) / (1 << 20);
-    EXPECT_GE(mib, 3.5 * ranks);
-    EXPECT_LE(mib, 3.6 * ranks);
+    EXPECT_GE(mib, 4.5 * ranks);
+    EXPECT_LE(mib, 4.6 * ranks);
   }
 }
 
