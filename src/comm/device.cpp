@@ -219,7 +219,8 @@ Status Communicator::fail_on_device(const Status& cause) {
 }
 
 Status Communicator::wait_for_device() {
-  // LL's lines have no room for a signature. Whose messages have come, its calls are on the board.
+  // Lines (LL, LL128) have no room for a signature. Whose messages have come, its calls are on the
+  // board.
   const std::uint64_t first =
       std::max(board_->completed.load(std::memory_order_relaxed),
                sequence_ > kBoardOps ? sequence_ - kBoardOps : std::uint64_t{0});
