@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """treering perf --device cuda, with the library on the emulator. TAP.
 
-Usage: test_perf.py TREERING_SIM TREERING NCCL_WORKER|-
+Usage: test_perf.py TREERING_SIM TREERING NCCL_SIM FAKE_NCCL NCCL_WORKER|-
 """
 import json
 import os
@@ -12,9 +12,9 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from tap import Tap  # noqa: E402
 
-SIM, REAL, NCCL = sys.argv[1:4]
+SIM, REAL, NCCL_SIM, FAKE_NCCL, NCCL = sys.argv[1:6]
 OPS = ['all_reduce', 'reduce', 'broadcast', 'all_gather', 'reduce_scatter', 'gather', 'scatter', 'all_to_all',
-       'barrier', 'scan', 'exscan']
+       'barrier', 'scan', 'exscan', 'send_recv']
 SHORT = ['--rounds', '2', '--batch-ms', '0.3']
 
 tap = Tap()
@@ -79,6 +79,32 @@ for ranks, extra in (('2', []), ('3', ['--processes'])):
 result, report = cuda('all_reduce', '-n', '2', '-b', '8', '-e', '8', CUDASIM_DEVICES='2')
 tap.check('a GPU a rank: nothing is shared', report is not None and ' on 2 GPUs (' in result.stdout and
           'share' not in result.stdout.replace('as a share', ''), shown(result))
+
+# ---- NCCL, played by tests/cuda/fake_nccl.cpp ----------------------------------------------------------
+os.symlink(os.path.abspath(NCCL_SIM), os.path.join(scratch.name, 'treering-peer-nccl'))
+fake = {'TREERING_NCCL': FAKE_NCCL, 'TREERING_PEER_DIR': scratch.name}
+for op in ['all_reduce', 'reduce', 'broadcast', 'all_gather', 'reduce_scatter', 'gather', 'scatter', 'all_to_all',
+           'send_recv']:
+    reduces = op in ('all_reduce', 'reduce', 'reduce_scatter')
+    result, report = cuda(op, '-n', '3', '-b', '24', '-e', '1K', '-f', '40', '--root', '2', '--against', 'nccl',
+                          '--redop', 'sum,avg,premul_sum', *([] if reduces else ['--type', 'int8,bfloat16']), **fake)
+    found = [row[mode] for row in (report['results'] if report else []) for mode in ('out_of_place', 'in_place')
+             if row['library'] == 'nccl' and row[mode]]
+    tap.check(f'nccl, {op}: right in every size, type and mode',
+              len(found) == 2 * (3 if reduces else 2) * (1 if op == 'send_recv' else 2) and
+              all(timing['wrong'] == 0 and timing['moved_is_least'] for timing in found) and
+              'nccl: NCCL 2.30.7 (' in result.stdout, shown(result))
+for op, why in (('barrier', 'NCCL has no barrier'), ('scan', 'NCCL has no scan')):
+    result, report = cuda(op, '-n', '2', '-e', '8', '--against', 'nccl', **fake)
+    tap.check(f'nccl, {op}: a note says that there is none', report is not None and 'nccl: ' + why in result.stdout,
+              shown(result))
+result, _ = cuda('all_reduce', '-n', '2', '-e', '8', '--against', 'nccl', FAKE_NCCL_VERSION='22809', **fake)
+tap.check('an NCCL that puts one rank on a GPU: which, and what to do', result.returncode == 4 and
+          'nccl: NCCL 2.28.9 puts one rank on a GPU (2.30.3 and later can put several), and there is 1 GPU: use -n 1'
+          in result.stderr, shown(result))
+result, report = cuda('all_reduce', '-n', '2', '-b', '8', '-e', '8', '--against', 'nccl', FAKE_NCCL_VERSION='22809',
+                      CUDASIM_DEVICES='2', **fake)
+tap.check('it takes as many ranks as there are GPUs', report is not None and len(report['results']) == 2, shown(result))
 
 # ---- where it cannot be ---------------------------------------------------------------------------
 for status, words, args, program, extra in [
