@@ -23,7 +23,7 @@ inline constexpr const char* kDirVariable =
 inline constexpr const char* kTimeoutVariable =
     "TREERING_PERF_TIMEOUT";  // seconds for start-up and a command
 
-inline constexpr std::uint64_t kWireMagic = 0x7472'7065'7266'0001;  // "trperf", version 1
+inline constexpr std::uint64_t kWireMagic = 0x7472'7065'7266'0002;  // "trperf", version 2
 inline constexpr std::size_t kNameBytes = 48;
 inline constexpr std::size_t kTextBytes = 4096;
 
@@ -32,7 +32,10 @@ struct Hello {
   std::int32_t team = 0;
   std::int32_t rank = 0;
   std::int32_t ranks = 0;
-  char version[256] = {};  // of the library: "Open MPI 4.1.4"
+  std::int32_t devices = 0;  // GPUs of the machine; 0: host memory
+  std::int32_t device_number = 0;
+  char version[256] = {};            // of the library: "Open MPI 4.1.4"
+  char device[kNameBytes * 2] = {};  // "NVIDIA H200"
 };
 
 enum class Verb : std::uint32_t {
@@ -43,6 +46,7 @@ enum class Verb : std::uint32_t {
   kCheck,     // fill, run once, compare: arg = seed; reply.number = wrong elements
   kRun,   // barrier, warmup runs, barrier, arg timed runs; reply.number = nanoseconds of the timed
           // ones
+  kCopy,  // reply.number = bytes per second that the rank's GPU copies; 0: not its turn to measure
   kQuit,  // end, without a reply
 };
 

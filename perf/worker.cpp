@@ -1,9 +1,10 @@
 #include "perf/worker.hpp"
 
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <unistd.h>
 
 #include "perf/wire.hpp"
@@ -11,7 +12,6 @@
 namespace treering::perf {
 namespace {
 
-constexpr std::size_t kPageBytes = 4096;
 constexpr unsigned char kStale =
     0xa5;  // what recv holds before a check, so that old results are seen
 // A little more than the driver waits, so that it is the driver who reports the hang.
@@ -21,6 +21,8 @@ std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
 }
+
+bool g_ranks_are_threads = false;  // set before the threads start
 
 unsigned alarm_seconds() {
   return static_cast<unsigned>(std::atoi(variable(kTimeoutVariable).c_str())) + kGraceSeconds;
@@ -36,17 +38,20 @@ class Worker {
     hello.team = std::atoi(variable(kTeamVariable).c_str());
     hello.rank = library_.rank();
     hello.ranks = library_.ranks();
+    hello.devices = library_.memory().devices();
+    hello.device_number = library_.memory().device_number();
+    copy_text(library_.memory().device(), hello.device);
     copy_text(library_.version(), hello.version);
     if (Failure failure = send_message(socket_, &hello, sizeof hello)) return failure;
     for (;;) {
-      ::alarm(0);
+      limit(0);
       Command command;
       bool closed = false;
       if (Failure failure = receive_message(socket_, &command, sizeof command, &closed)) {
         return closed ? std::nullopt : failure;  // the driver is gone: nothing more to do
       }
       if (command.verb == Verb::kQuit) return std::nullopt;
-      ::alarm(alarm_seconds());
+      limit(alarm_seconds());
       Reply reply;
       if (Failure failure = obey(command, &reply)) {
         reply.ok = 0;
@@ -57,6 +62,12 @@ class Worker {
   }
 
  private:
+  // There is one alarm a process: where ranks are threads, rank 0's. The driver tells all of them
+  // the same, at the same time.
+  void limit(unsigned seconds) const {
+    if (library_.rank() == 0 || !g_ranks_are_threads) ::alarm(seconds);
+  }
+
   Failure obey(const Command& command, Reply* reply) {
     switch (command.verb) {
       case Verb::kSettings:
@@ -70,6 +81,8 @@ class Worker {
         return check(command, reply);
       case Verb::kRun:
         return time(command, reply);
+      case Verb::kCopy:
+        return copy(reply);
       case Verb::kQuit:
         break;
     }
@@ -103,25 +116,46 @@ class Worker {
     if (Failure failure = place(command.what, &buffers)) return failure;
     const Pattern pattern(command.what, library_.ranks(), command.arg, library_.rules(),
                           command.specials != 0);
-    std::memset(b_, kStale, total_bytes(command.what, library_.ranks()));
-    pattern.fill(library_.rank(), buffers.send);
+    Memory& memory = library_.memory();
+    const std::size_t elem = type_bytes(command.what.type);
+    const std::size_t sent = send_elems(command.what, library_.ranks()) * elem;
+    const std::size_t received = recv_elems(command.what, library_.ranks()) * elem;
+    if (Failure failure = memory.set(b_, kStale, total_bytes(command.what, library_.ranks()))) {
+      return failure;
+    }
+    if (Failure failure = memory.write(buffers.send, sent,
+                                       [&](void* host) { pattern.fill(library_.rank(), host); })) {
+      return failure;
+    }
     if (Failure failure = ready(command, buffers)) return failure;
     if (Failure failure = library_.run(1)) return failure;
-    reply->number = pattern.count_wrong(library_.rank(), buffers.recv);
-    return std::nullopt;
+    if (Failure failure = library_.finish()) return failure;
+    return memory.read(buffers.recv, received, [&](const void* host) {
+      reply->number = pattern.count_wrong(library_.rank(), host);
+    });
   }
 
   Failure time(const Command& command, Reply* reply) {
     Buffers buffers;
+    Memory& memory = library_.memory();
     if (Failure failure = place(command.what, &buffers)) return failure;
     if (Failure failure = ready(command, buffers)) return failure;
     if (Failure failure = library_.run(command.warmup)) return failure;
     if (Failure failure = library_.barrier()) return failure;
-    const auto begin = std::chrono::steady_clock::now();
+    if (Failure failure = memory.begin()) return failure;
     if (Failure failure = library_.run(command.arg)) return failure;
-    const auto end = std::chrono::steady_clock::now();
-    reply->number = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count());
+    if (Failure failure = memory.end()) return failure;
+    if (Failure failure = library_.finish()) return failure;
+    return memory.elapsed(&reply->number);
+  }
+
+  // The first rank of each device measures; the others leave it alone.
+  Failure copy(Reply* reply) {
+    Memory& memory = library_.memory();
+    if (library_.rank() != memory.device_number()) return std::nullopt;
+    double gb_s = 0;
+    if (Failure failure = memory.measure_copy(&gb_s)) return failure;
+    reply->number = static_cast<std::uint64_t>(gb_s * 1e9);
     return std::nullopt;
   }
 
@@ -152,18 +186,6 @@ class Worker {
 
 }  // namespace
 
-Failure Library::allocate(std::size_t bytes, void** a, void** b) {
-  for (void** buffer : {a, b}) {
-    std::free(*buffer);
-    *buffer = nullptr;
-    if (posix_memalign(buffer, kPageBytes, bytes) != 0) {
-      return "cannot allocate " + std::to_string(bytes) + " bytes";
-    }
-    std::memset(*buffer, 0, bytes);
-  }
-  return std::nullopt;
-}
-
 void limit_start_up() { ::alarm(alarm_seconds()); }
 
 int run_worker(Library& library) {
@@ -173,6 +195,23 @@ int run_worker(Library& library) {
     return 1;
   }
   return 0;
+}
+
+int run_ranks(int threads, const std::function<int(const RankPlace&)>& one_rank) {
+  if (threads == 0) {
+    return one_rank({std::atoi(variable("RANK").c_str()),
+                     std::max(1, std::atoi(variable("WORLD_SIZE").c_str())), false});
+  }
+  g_ranks_are_threads = true;
+  std::vector<int> statuses(static_cast<std::size_t>(threads));
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < threads; ++r) {
+    ranks.emplace_back([&, r] {
+      statuses[static_cast<std::size_t>(r)] = one_rank({r, threads, true});
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return *std::max_element(statuses.begin(), statuses.end());
 }
 
 }  // namespace treering::perf

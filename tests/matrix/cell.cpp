@@ -36,23 +36,26 @@ void compose_for_oracle(void* acc, const void* in, std::size_t count, int type, 
   compose(acc, in, count, static_cast<tr_type_t>(type), user);
 }
 
-// A buffer between guards, `shift` elements past a cache line.
+// A buffer between guards, `shift` elements past a cache line, and what the host has of it.
 class Buffer {
  public:
   Buffer(std::size_t bytes, std::size_t shift_bytes)
       : bytes_(bytes),
         store_bytes_(bytes + 2 * kGuardBytes + 128),
-        store_(take_memory(store_bytes_)) {
-    std::fill_n(store_.get(), store_bytes_, kGuard);
+        store_(take_memory(store_bytes_)),
+        host_(store_bytes_, kGuard) {
     const auto base = reinterpret_cast<std::uintptr_t>(store_.get()) + kGuardBytes;
     offset_ = (base + 63) / 64 * 64 - base + kGuardBytes + shift_bytes;
-    std::fill_n(data(), bytes, kOld);
+    std::fill_n(host(), bytes, kOld);
   }
-  std::byte* data() { return store_.get() + offset_; }
+  std::byte* data() { return store_.get() + offset_; }  // for the library
+  std::byte* host() { return host_.data() + offset_; }
   std::size_t bytes() const { return bytes_; }
+  void store() { put(store_.get(), host_.data(), store_bytes_); }
+  void load() { get(host_.data(), store_.get(), store_bytes_); }
   bool guards_intact() const {
     const auto is_guard = [](std::byte b) { return b == kGuard; };
-    const std::byte* const begin = store_.get();
+    const std::byte* const begin = host_.data();
     return std::all_of(begin, begin + offset_, is_guard) &&
            std::all_of(begin + offset_ + bytes_, begin + store_bytes_, is_guard);
   }
@@ -61,6 +64,7 @@ class Buffer {
   std::size_t bytes_;
   std::size_t store_bytes_;
   Memory store_;
+  std::vector<std::byte> host_;
   std::size_t offset_ = 0;
 };
 
@@ -341,19 +345,20 @@ std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracl
   std::vector<std::byte> input = make_input(cell, rank, mine.in_elems);
   Buffer in(mine.in_elems * elem, cell.shift_in * elem);
   Buffer out(mine.out_elems * elem, cell.shift_out * elem);
-  std::copy(input.begin(), input.end(), in.data());
+  std::copy(input.begin(), input.end(), in.host());
   const std::byte* sendbuf = in.data();
   std::byte* recvbuf = out.data();
   if (in_place) {
     if (mine.out_alone) {
       recvbuf = in.data() + mine.displs[rank] * elem;
     } else {
-      sendbuf = out.data() + (mine.in_alone ? mine.displs[rank] * elem : 0);
-      std::copy(input.begin(), input.end(), const_cast<std::byte*>(sendbuf));
+      const std::size_t at = mine.in_alone ? mine.displs[rank] * elem : 0;
+      sendbuf = out.data() + at;
+      std::copy(input.begin(), input.end(), out.host() + at);
     }
   }
   Buffer& written = in_place && mine.out_alone ? in : out;
-  std::vector<std::byte> expected(written.data(), written.data() + written.bytes());
+  std::vector<std::byte> expected(written.host(), written.host() + written.bytes());
   std::byte* expected_out = expected.data() + (recvbuf - written.data());
 
   std::string error;
@@ -383,19 +388,23 @@ std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracl
   tr_op_t op = TR_SUM;
   if (const tr_result_t r = make_op(cell, rank, &op); r != TR_SUCCESS)
     return failure("operator", r);
+  in.store();
+  out.store();
   const tr_result_t result = call_library(cell, mine, reads ? sendbuf : nullptr,
                                           writes ? recvbuf : nullptr, op, rank, comm);
   if (op >= TR_NUM_BUILTIN_OPS) (void)tr_op_destroy(op);
   if (result != TR_SUCCESS) return failure("call", result);
 
+  in.load();
+  out.load();
   if (!in.guards_intact() || !out.guards_intact()) return "wrote outside a buffer";
-  if (!in_place && !std::equal(input.begin(), input.end(), in.data()))
+  if (!in_place && !std::equal(input.begin(), input.end(), in.host()))
     return "changed the send buffer";
   for (std::size_t i = 0; i < written.bytes(); i += elem) {
-    if (same_element(written.data() + i, expected.data() + i, cell.type)) continue;
+    if (same_element(written.host() + i, expected.data() + i, cell.type)) continue;
     char text[128];
     std::uint64_t got = 0, want = 0;
-    std::memcpy(&got, written.data() + i, elem);
+    std::memcpy(&got, written.host() + i, elem);
     std::memcpy(&want, expected.data() + i, elem);
     std::snprintf(text, sizeof text, "element %zu is %llx, not %llx", i / elem,
                   static_cast<unsigned long long>(got), static_cast<unsigned long long>(want));

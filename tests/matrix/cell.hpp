@@ -54,6 +54,9 @@ struct GiveBack {
 };
 using Memory = std::unique_ptr<std::byte[], GiveBack>;
 Memory take_memory(std::size_t bytes);
+// From the host's memory to that of a buffer and back, done when they return.
+void put(std::byte* memory, const std::byte* host, std::size_t bytes);
+void get(std::byte* host, const std::byte* memory, std::size_t bytes);
 // Can the library run the cell on buffers in such memory?
 bool serves_memory(const Cell& cell);
 

@@ -1,4 +1,8 @@
-// Device memory of the emulator (tests/cudasim), which host code may touch.
+// Device memory, of a GPU or of the emulator (tests/cudasim).
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
 #include <cuda_runtime.h>
 #include <map>
 #include <vector>
@@ -14,7 +18,34 @@ namespace {
 using Free = std::map<std::size_t, std::vector<std::byte*>>;
 thread_local Free t_free;
 
-std::size_t rounded(std::size_t bytes) { return (bytes / 4096 + 1) * 4096; }
+// Few sizes, so that soon no memory has to be allocated while a peer's kernel runs.
+std::size_t rounded(std::size_t bytes) { return std::bit_ceil(std::max<std::size_t>(bytes, 4096)); }
+
+void must(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "CUDA: %s\n", cudaGetErrorString(error));
+  std::abort();
+}
+
+// The default stream would wait for kernels of other ranks.
+class CopyStream {
+ public:
+  CopyStream() { must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~CopyStream() { (void)cudaStreamDestroy(stream_); }
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
+  void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    must(cudaMemcpyAsync(to, from, bytes, kind, stream_));
+    must(cudaStreamSynchronize(stream_));
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+CopyStream& copy_stream() {
+  thread_local CopyStream stream;
+  return stream;
+}
 
 }  // namespace
 
@@ -22,7 +53,7 @@ Memory take_memory(std::size_t bytes) {
   std::vector<std::byte*>& kept = t_free[rounded(bytes)];
   if (kept.empty()) {
     void* memory = nullptr;
-    if (cudaMalloc(&memory, rounded(bytes)) != cudaSuccess) std::abort();
+    must(cudaMalloc(&memory, rounded(bytes)));
     kept.push_back(static_cast<std::byte*>(memory));
   }
   Memory memory(kept.back(), {bytes});
@@ -31,6 +62,13 @@ Memory take_memory(std::size_t bytes) {
 }
 
 void GiveBack::operator()(std::byte* memory) const { t_free[rounded(bytes)].push_back(memory); }
+
+void put(std::byte* memory, const std::byte* host, std::size_t bytes) {
+  copy_stream().copy(memory, host, bytes, cudaMemcpyHostToDevice);
+}
+void get(std::byte* host, const std::byte* memory, std::size_t bytes) {
+  copy_stream().copy(host, memory, bytes, cudaMemcpyDeviceToHost);
+}
 
 bool serves_memory(const Cell& cell) {
   return cell.op != CellOp::kCompose &&

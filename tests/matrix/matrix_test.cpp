@@ -5,6 +5,8 @@
 //   matrix_test processes   ranks as processes, n = 2, 4, 5, 8
 // The rotation follows from a seed that is printed (TR_TEST_SEED repeats it). TR_TEST_LONG=1: the
 // full product of types, operators and buffers. TR_TEST_SMALL=1: a smaller matrix, for sanitizers.
+// TR_TEST_CELLS=N: N cells of it, evenly spread. TR_TEST_LIMIT_S=S: seconds that all may take.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -113,12 +115,27 @@ std::string run_all(const std::vector<Cell>& cells, tr_comm_t comm, int rank, in
   return {};
 }
 
+std::uint64_t number_or(const char* name, std::uint64_t otherwise) {
+  return env_set(name) ? std::strtoull(std::getenv(name), nullptr, 10) : otherwise;
+}
+
+// At most `most` of them, from all over.
+std::vector<Cell> thin(const std::vector<Cell>& cells, std::uint64_t most) {
+  std::vector<Cell> some;
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(most, cells.size()); ++i) {
+    some.push_back(cells[i * cells.size() / std::min<std::uint64_t>(most, cells.size())]);
+  }
+  return some;
+}
+
 class Matrix : public testing::TestWithParam<int> {};
 
 TEST_P(Matrix, EveryCellHasTheOraclesBits) {
   const int n = GetParam();
-  const std::vector<Cell> cells = cells_for(n);
-  ASSERT_GT(cells.size(), 100u);
+  const std::vector<Cell> all = cells_for(n);
+  ASSERT_GT(all.size(), 100u);
+  const std::vector<Cell> cells = thin(all, number_or("TR_TEST_CELLS", all.size()));
+  const auto limit_s = static_cast<int>(number_or("TR_TEST_LIMIT_S", 600));
   // Small slices make many rounds of few bytes; the other half keeps the library's own.
   for (const char* slice : {"1024", "0"}) {
     std::printf("%zu cells, n = %d, %s, TR_SLICE_BYTES %s, seed %llu\n", cells.size(), n,
@@ -129,7 +146,7 @@ TEST_P(Matrix, EveryCellHasTheOraclesBits) {
       half.push_back(cells[i]);
     EXPECT_EQ(
         run_ranks(
-            g_mode, n, [&](tr_comm_t c, int r, int s) { return run_all(half, c, r, s); }, 600),
+            g_mode, n, [&](tr_comm_t c, int r, int s) { return run_all(half, c, r, s); }, limit_s),
         "");
   }
 }

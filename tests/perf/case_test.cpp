@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/perf/options.hpp"
+#include "cli/perf/traffic.hpp"
 
 namespace treering::perf {
 namespace {
@@ -158,6 +159,48 @@ TEST(Options, BadUsageIsExplained) {
             std::string::npos);
   EXPECT_NE(complaint([](Options& o) { o.op = "send_recv", o.in_place = true; }).find("in place"),
             std::string::npos);
+}
+
+// Counted by hand, for a vector of 1200 bytes.
+TEST(Traffic, OfNamedAlgorithmsIsThatOfTheirSchedules) {
+  Case what;
+  what.count = 300;
+  // Per chunk: read; then n-1 times written to a slot and read there, with a read of the own part;
+  // the last of these and n-2 more store and send it on, the last one only stores it.
+  const auto ring = [](std::uint64_t n) { return (1 + (n - 1) * 3 + 1 + (n - 1) * 3) * 1200; };
+  EXPECT_EQ(memory_traffic(what, 2, "ring").bytes, ring(2));
+  EXPECT_EQ(memory_traffic(what, 3, "ring").bytes, ring(3));
+  EXPECT_FALSE(memory_traffic(what, 3, "ring").at_least);
+  // One shot: everybody reads its vector, stores it for n-1 others, folds n and stores.
+  EXPECT_EQ(memory_traffic(what, 4, "one_shot").bytes, 4u * (1 + 3 + 4 + 1) * 1200);
+  what.op = Op::kAllGather;
+  what.count = 100;  // n = 3: the whole has 1200 bytes
+  // The own part is read twice, stored here and for both others; theirs are read and stored.
+  EXPECT_EQ(memory_traffic(what, 3, "direct").bytes, 3u * (2 + 1 + 2 + 2 + 2) * 400);
+  what.in_place = 1;  // the own part stays
+  EXPECT_EQ(memory_traffic(what, 3, "direct").bytes, 3u * (1 + 2 + 2 + 2) * 400);
+}
+
+TEST(Traffic, OtherwiseIsTheLeastOfAll) {
+  const auto least = [](Op op, std::uint64_t count, std::uint32_t in_place) {
+    Case what;
+    what.op = op;
+    what.count = count;
+    what.in_place = in_place;
+    const MemoryTraffic traffic = memory_traffic(what, 3, "");
+    EXPECT_TRUE(traffic.at_least);
+    return traffic.bytes;
+  };
+  EXPECT_EQ(least(Op::kAllReduce, 300, 0), 6u * 1200);
+  EXPECT_EQ(least(Op::kAllReduce, 300, 1), 6u * 1200);
+  EXPECT_EQ(least(Op::kReduce, 300, 0), 4u * 1200);
+  EXPECT_EQ(least(Op::kBroadcast, 300, 0), 4u * 1200);
+  EXPECT_EQ(least(Op::kBroadcast, 300, 1), 3u * 1200);
+  EXPECT_EQ(least(Op::kAllGather, 100, 0), 4u * 1200);
+  EXPECT_EQ(least(Op::kReduceScatter, 100, 1), 4u * 1200);
+  EXPECT_EQ(least(Op::kGather, 100, 1), 2u * 800);
+  EXPECT_EQ(least(Op::kAllToAll, 100, 0), 6u * 1200);
+  EXPECT_EQ(least(Op::kBarrier, 0, 0), 0u);
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ for name, args, words in [
         ('an unknown operator', ['all_reduce', '--redop', 'plus'], 'prod'),
         ('a size that is none', ['all_reduce', '-e', '64Q'], '64Q'),
         ('a root out of range', ['broadcast', '-n', '2', '--root', '2'], '--root'),
-        ('an unknown peer', ['all_reduce', '--against', 'nccl'], 'gloo'),
+        ('an unknown peer', ['all_reduce', '--against', 'ucc'], 'gloo'),
         ('an unknown option', ['all_reduce', '--fast'], '--fast'),
         ('no ranks', ['all_reduce', '-n', '0'], '--ranks'),
         ('fewer than no ranks', ['all_reduce', '-n', '-1'], '--ranks'),
@@ -219,7 +219,7 @@ if 'mpi' in PEERS:
     tap.check('no mpirun: status 4, says what to install',
               result.returncode == 4 and 'apt install openmpi-bin' in result.stderr, shown(result))
 result = perf('--list-peers')
-tap.check('--list-peers', set(result.stdout.split()) == set(PEERS), shown(result))
+tap.check('--list-peers', set(result.stdout.split()) - {'nccl'} == set(PEERS), shown(result))  # nccl: where a GPU is
 
 
 # ---- killed and interrupted in the middle ----------------------------------------------------------

@@ -28,8 +28,9 @@ MAY_INCLUDE = {
 EXCEPTIONS = [
     # Shared memory meets its peers through the interface, not through a socket of its own.
     (r'transports/', r'bootstrap/rendezvous\.hpp$'),
-    # `treering explain` draws schedules; the example proves an algorithm of the reader's own.
-    (r'src/cli/explain', r'(algos|core)/'),
+    # `treering explain` draws schedules, `treering perf` counts their bytes; the example proves an algorithm of the
+    # reader's own.
+    (r'src/cli/(explain|perf/traffic)', r'(algos|core)/'),
     (r'examples/\d+_custom_algorithm', r'(algos|core)/'),
     # The ladder's kernels are written with the flags and lines of the library's.
     (r'examples/ladder/', r'algos/cuda/'),

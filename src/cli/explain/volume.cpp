@@ -101,4 +101,26 @@ Volume measure(std::span<const Schedule> schedules, const Cut& cut) {
   return volume;
 }
 
+std::uint64_t memory_bytes(std::span<const Schedule> schedules, const Cut& cut, bool in_place) {
+  std::uint64_t bytes = 0;
+  for (const Schedule& schedule : schedules) {
+    for (const Step& step : schedule.steps) {
+      if (step.verb == Verb::kPublish || step.verb == Verb::kAwait) continue;
+      const auto inputs = schedule.inputs(step);
+      const bool only_own = inputs.size() == 1 && inputs.front().space == Space::kIn;
+      std::uint64_t written = 0;
+      for (const Operand& o : schedule.outputs(step)) {
+        if (o.space == Space::kOut && only_own && in_place) continue;
+        const bool is_cast = o.space == Space::kLink && o.link.kind == LinkId::Kind::kCast;
+        const auto times = static_cast<std::uint64_t>(is_cast ? schedule.size - 1 : 1);
+        written += times * cut.chunk_bytes[o.chunk];
+      }
+      bytes += written;
+      if (written == 0 && only_own) continue;
+      for (const Operand& o : inputs) bytes += cut.chunk_bytes[o.chunk];
+    }
+  }
+  return bytes;
+}
+
 }  // namespace treering::explain

@@ -57,4 +57,10 @@ struct Volume {
 
 Volume measure(std::span<const algos::Schedule> schedules, const Cut& cut);
 
+// The bytes that all ranks together read and write in memory, buffers and slots, if a message to
+// several ranks is stored for each of them (as on a GPU). A part that stays where it is (in place)
+// does not count.
+std::uint64_t memory_bytes(std::span<const algos::Schedule> schedules, const Cut& cut,
+                           bool in_place);
+
 }  // namespace treering::explain

@@ -8,6 +8,8 @@ namespace treering::perf {
 namespace {
 
 constexpr std::uint64_t kMostIters = 1'000'000;
+// All are enqueued at once: a full queue would block one rank's launches and with them another's.
+constexpr std::uint64_t kMostItersOnGpu = 100;
 // Operations longer than this are not warmed up in every batch: their data do not stay in a cache
 // anyway.
 constexpr double kWarmupLimitUs = 20e3;
@@ -109,7 +111,25 @@ Failure Bench::reserve() {
   for (std::size_t i = 0; i < teams_.size(); ++i) {
     if (Failure failure = teams_[i].command(command, interrupt_, &replies)) return failure;
   }
+  return job_.on_gpu ? measure_copy() : std::nullopt;
+}
+
+Failure Bench::measure_copy() {
+  Command command;
+  command.verb = Verb::kCopy;
+  std::vector<Reply> replies;
+  if (Failure failure = teams_[0].command(command, interrupt_, &replies)) return failure;
+  for (const Reply& reply : replies) copy_gb_s_ += static_cast<double>(reply.number) / 1e9;
   return std::nullopt;
+}
+
+// A copy reads and writes each byte.
+void Bench::add_ceiling(const Case& what, const Contender& contender) const {
+  Timing& timing = *contender.timing;
+  timing.traffic =
+      memory_traffic(what, job_.options.ranks, contender.ours ? contender.setting : "");
+  const double gb_s = static_cast<double>(timing.traffic.bytes) / (timing.median_us * 1e3);
+  timing.of_copy = copy_gb_s_ > 0 ? gb_s / (2 * copy_gb_s_) : 0;
 }
 
 Failure Bench::find_contenders(const Case& what, std::vector<Contender>* out) {
@@ -175,7 +195,10 @@ Failure Bench::measure(const Case& what, std::vector<Row>* rows) {
       if (Failure failure = run_round(in_mode, contenders)) return failure;
     }
     if (Failure failure = steady(in_mode, contenders)) return failure;
-    for (Contender& contender : contenders) summarise(contender.timing);
+    for (Contender& contender : contenders) {
+      summarise(contender.timing);
+      if (job_.on_gpu) add_ceiling(in_mode, contender);
+    }
     compare(rows, mode);
   }
   return std::nullopt;
@@ -284,7 +307,8 @@ Failure Bench::calibrate(const Case& what, Contender& contender) {
     if (Failure failure = run_batch(what, contender, &time_us)) return failure;
     fastest_us = std::min(fastest_us, std::max(time_us, 1e-3));
     const double wanted = job_.options.batch_ms * 1e3 / fastest_us;
-    iters = static_cast<std::uint64_t>(std::clamp(wanted, 1.0, static_cast<double>(kMostIters)));
+    const std::uint64_t most = job_.on_gpu ? kMostItersOnGpu : kMostIters;
+    iters = static_cast<std::uint64_t>(std::clamp(wanted, 1.0, static_cast<double>(most)));
     if (wanted < 0.1) break;  // far above a batch: once is enough
   }
   if (job_.options.iters > 0) iters = job_.options.iters;

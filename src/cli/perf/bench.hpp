@@ -11,6 +11,7 @@
 #include "cli/perf/contenders.hpp"
 #include "cli/perf/options.hpp"
 #include "cli/perf/team.hpp"
+#include "cli/perf/traffic.hpp"
 #include "perf/case.hpp"
 #include "perf/failure.hpp"
 
@@ -29,6 +30,10 @@ struct Timing {
   // Ours: the time of the peer that does best over ours, median over the rounds of both.
   std::optional<double> ratio;
   std::string best_peer;
+  // On GPUs: what all ranks move through their memory, and the share of the bandwidth of copies
+  // that this makes (1: as fast as cudaMemcpy).
+  MemoryTraffic traffic;
+  double of_copy = 0;
 };
 
 struct Row {
@@ -51,8 +56,11 @@ class Bench {
         Progress progress)
       : job_(job), plans_(plans), teams_(teams), interrupt_(interrupt), progress_(progress) {}
 
-  // Tells the workers how much memory they need; once, before the first case.
+  // Tells the workers how much memory they need; once, before the first case. On GPUs, measures
+  // how fast they copy.
   Failure reserve();
+  // Of all GPUs in use together, bytes copied; 0 on the host.
+  double copy_gb_s() const { return copy_gb_s_; }
   // All cases of one type and operator, in ascending size.
   std::vector<Case> cases(tr_type_t type, RedOp redop) const;
   // One row per contender that can run the case in at least one mode; ours first.
@@ -79,6 +87,8 @@ class Bench {
   Failure steady(const Case& what, std::vector<Contender>& contenders);
   // One batch: microseconds per operation on the slowest rank.
   Failure run_batch(const Case& what, const Contender& contender, double* time_us);
+  Failure measure_copy();
+  void add_ceiling(const Case& what, const Contender& contender) const;
   Failure ask(const Contender& contender, Command command, std::vector<Reply>* replies);
   void note(const std::string& text);
   void advance(const Case& what, const Contender& contender);
@@ -92,6 +102,7 @@ class Bench {
   int turns_ = 0;
   int turns_in_all_ = 0;
   bool is_usage_failure_ = false;
+  double copy_gb_s_ = 0;
 };
 
 }  // namespace treering::perf

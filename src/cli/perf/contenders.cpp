@@ -1,11 +1,15 @@
 #include "cli/perf/contenders.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include "perf/memory.hpp"
 
 namespace treering::perf {
 namespace {
@@ -48,6 +52,23 @@ std::vector<std::string> with_our_launcher(int ranks, std::vector<std::string> p
   std::vector<std::string> argv = {self_path(), "run", "-n", std::to_string(ranks), "--"};
   argv.insert(argv.end(), program.begin(), program.end());
   return argv;
+}
+
+// On GPUs all ranks are threads of one process, so that those that share one run side by side.
+std::vector<std::string> launched(const Job& job, std::vector<std::string> program) {
+  if (!job.on_gpu || job.options.processes) {
+    return with_our_launcher(job.options.ranks, std::move(program));
+  }
+  program.insert(program.end(), {"--threads", std::to_string(job.options.ranks)});
+  return program;
+}
+
+// Kernels of several ranks wait for each other. With CUDA's 8 connections two streams may share
+// one, and then a kernel waits behind another rank's that waits for it.
+std::vector<std::pair<std::string, std::string>> gpu_environment() {
+  constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
+  if (std::getenv(kConnections) != nullptr) return {};
+  return {{kConnections, "32"}};
 }
 
 Failure need_worker(const std::string& peer, const std::string& package, std::string* path) {
@@ -100,8 +121,45 @@ Failure add_gloo(const std::string& setting, int ranks, std::vector<TeamPlan>* o
   return std::nullopt;
 }
 
-Failure add_peer(const std::string& peer, int ranks, std::vector<TeamPlan>* out,
+// Asks the worker, which knows whether the library is here and how many ranks it takes.
+Failure ask_worker(const std::string& worker, int ranks) {
+  std::string quoted = "'";
+  for (const char c : worker) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  FILE* pipe = ::popen((quoted + "' --check " + std::to_string(ranks) + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return "cannot start " + worker;
+  std::string said(1024, '\0');
+  said.resize(std::fread(said.data(), 1, said.size(), pipe));
+  while (!said.empty() && said.back() == '\n') said.pop_back();
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
+  return said.empty() ? worker + " cannot be asked" : said;
+}
+
+Failure add_nccl(const Job& job, std::vector<TeamPlan>* out) {
+  std::string worker;
+  if (Failure failure = why_no_cuda()) return "nccl: " + *failure;
+  if (Failure failure = need_worker("nccl", "libnccl2", &worker)) return failure;
+  if (Failure failure = ask_worker(worker, job.options.ranks)) return "nccl: " + *failure;
+  TeamSpec spec;
+  spec.name = "nccl";
+  spec.argv = launched(job, {worker});
+  spec.environment = gpu_environment();
+  spec.environment.emplace_back("NCCL_MULTI_RANK_GPU_ENABLE", "1");
+  out->push_back({std::move(spec), false, {}});
+  return std::nullopt;
+}
+
+Failure add_peer(const std::string& peer, const Job& job, std::vector<TeamPlan>* out,
                  bool* is_usage_failure) {
+  const int ranks = job.options.ranks;
+  const bool is_known = peer == "mpi" || peer == "mpi-nocma" || peer == "gloo" || peer == "nccl" ||
+                        peer.rfind("gloo:", 0) == 0;
+  if (is_known && (peer == "nccl") != job.on_gpu) {
+    *is_usage_failure = true;
+    return "--against " + peer +
+           (job.on_gpu ? ": it is measured on host memory only" : ": it needs --device cuda");
+  }
+  if (peer == "nccl") return add_nccl(job, out);
   if (peer == "mpi" || peer == "mpi-nocma") return add_mpi(peer, ranks, out);
   if (peer == "gloo") return add_gloo("", ranks, out);
   if (peer.rfind("gloo:", 0) == 0) return add_gloo(peer.substr(5), ranks, out);
@@ -114,31 +172,46 @@ Failure add_peer(const std::string& peer, int ranks, std::vector<TeamPlan>* out,
   }
   *is_usage_failure = true;
   return "--against: unknown peer \"" + peer +
-         "\"; there are: mpi, mpi-nocma, gloo, gloo:SETTING, NAME=WORKER";
+         "\"; there are: mpi, mpi-nocma, gloo, gloo:SETTING, nccl, NAME=WORKER";
 }
 
 }  // namespace
 
-Failure plan_teams(const Options& options, std::vector<TeamPlan>* out, bool* is_usage_failure) {
+Failure plan_teams(const Job& job, std::vector<TeamPlan>* out, bool* is_usage_failure) {
+  const Options& options = job.options;
+  if (job.on_gpu) {
+    if (Failure failure = why_no_cuda()) return "--device cuda: " + *failure;
+  }
   std::vector<std::string> worker = {self_path(), "perf-worker"};
   if (options.registered) worker.push_back("--registered");
-  TeamPlan ours = {{"treering", with_our_launcher(options.ranks, worker)}, true, {}};
+  TeamPlan ours = {{"treering", {}}, true, {}};
   ours.spec.needs_directory = false;
+  if (job.on_gpu) {
+    worker.push_back("--cuda");
+    ours.spec.environment = gpu_environment();
+    if (!options.protocol.empty()) {
+      ours.spec.environment.emplace_back("TR_PROTOCOL", options.protocol);
+    }
+  }
+  ours.spec.argv = launched(job, worker);
   ours.settings.push_back(options.algorithm);
   ours.settings.insert(ours.settings.end(), options.algorithms.begin(), options.algorithms.end());
   out->push_back(std::move(ours));
   for (const std::string& peer : options.against) {
-    if (Failure failure = add_peer(peer, options.ranks, out, is_usage_failure)) return failure;
+    if (Failure failure = add_peer(peer, job, out, is_usage_failure)) return failure;
   }
   return std::nullopt;
 }
 
 std::vector<std::string> peers_present() {
   std::vector<std::string> out;
-  for (const std::string peer : {"mpi", "gloo"}) {
+  for (const std::string peer : {"mpi", "gloo", "nccl"}) {
     std::vector<TeamPlan> plans;
     bool is_usage_failure = false;
-    if (!add_peer(peer, 2, &plans, &is_usage_failure)) out.push_back(peer);
+    Job job;
+    job.on_gpu = peer == "nccl";
+    job.options.ranks = job.on_gpu ? 1 : 2;
+    if (!add_peer(peer, job, &plans, &is_usage_failure)) out.push_back(peer);
   }
   return out;
 }

@@ -21,9 +21,9 @@ struct TeamPlan {
 // Ours first, then the peers in the order given. A peer that cannot be started here is a Failure
 // that says what to install or build. Peers' workers are looked for in $TREERING_PEER_DIR, next to
 // the running executable, in peers/ of its build tree and in libexec/treering/ of its prefix.
-Failure plan_teams(const Options& options, std::vector<TeamPlan>* out, bool* is_usage_failure);
+Failure plan_teams(const Job& job, std::vector<TeamPlan>* out, bool* is_usage_failure);
 
-// Those of mpi and gloo that plan_teams would find.
+// Those of mpi, gloo and nccl that plan_teams would find.
 std::vector<std::string> peers_present();
 
 }  // namespace treering::perf

@@ -74,6 +74,18 @@ Failure resolve_sizes(const Options& options, Job* job) {
   return std::nullopt;
 }
 
+Failure resolve_device(const Options& options, Job* job) {
+  job->on_gpu = options.device == "cuda";
+  if (job->on_gpu && options.registered) {
+    return "--registered: there are no registered windows on a GPU yet";
+  }
+  for (const auto& [is_given, name] : {std::pair(!options.protocol.empty(), "--protocol"),
+                                       std::pair(options.processes, "--processes")}) {
+    if (is_given && !job->on_gpu) return std::string(name) + " is for --device cuda";
+  }
+  return std::nullopt;
+}
+
 // A size is measured as the largest whole number of elements of every rank that it has room for.
 Failure fit_sizes(Job* job) {
   const int ranks = job->options.ranks;
@@ -121,14 +133,24 @@ void declare_options(CLI::App& command, Options& options) {
   command.add_option("--algos", options.algorithms, "measure these of our algorithms side by side")
       ->delimiter(',');
   command
-      .add_option("--against", options.against,
-                  "peers: mpi, gloo (all settings of each), mpi-nocma, gloo:ring, NAME=WORKER, ...")
+      .add_option(
+          "--against", options.against,
+          "peers: mpi, gloo (all settings of each), mpi-nocma, gloo:ring, nccl, NAME=WORKER")
       ->delimiter(',');
   auto* in = command.add_flag("--in-place", options.in_place, "measure in place only");
   command.add_flag("--out-of-place", options.out_of_place, "measure out of place only")
       ->excludes(in);
   command.add_flag("--registered", options.registered,
                    "our buffers are tr_mem_alloc memory, registered with the communicator");
+  command
+      .add_option("--device", options.device,
+                  "cuda: buffers are GPU memory, times are those of CUDA events")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  command.add_option("--protocol", options.protocol,
+                     "force a protocol of our kernels (Simple, LL)");
+  command.add_flag("--processes", options.processes,
+                   "--device cuda: a process per rank instead of a thread");
   command.add_option("--iters", options.iters, "iterations per batch (default: by time)")
       ->check(CLI::Range(std::uint64_t{1}, kMaxIters));
   command.add_option("--batch-ms", options.batch_ms, "length of a batch")->capture_default_str();
@@ -224,6 +246,7 @@ Failure resolve(const Options& options, Job* out) {
   if (options.min_ratio > 0 && options.against.empty()) {
     return "--min-ratio needs --against: there is nothing to compare with";
   }
+  if (Failure failure = resolve_device(options, &job)) return failure;
   if (Failure failure = fit_sizes(&job)) return failure;
   if (Failure failure = check_writable(options.json_file)) return "--json: " + *failure;
   bool any = false;

@@ -30,6 +30,9 @@ struct Options {
   bool in_place = false;      // only in place
   bool out_of_place = false;  // only out of place
   bool registered = false;
+  std::string device = "host";
+  std::string protocol;     // of our kernels, in every size; empty: the library's choice
+  bool processes = false;   // ranks on GPUs are processes, not threads of one
   std::uint64_t iters = 0;  // per batch; 0: as many as last batch_ms
   double batch_ms = 3;
   int rounds = 9;
@@ -44,6 +47,7 @@ struct Options {
 // Options, resolved: what to measure, in this order.
 struct Job {
   Options options;
+  bool on_gpu = false;
   Op op = Op::kAllReduce;
   std::vector<tr_type_t> types;
   std::vector<RedOp> redops;

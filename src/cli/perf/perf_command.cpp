@@ -41,7 +41,6 @@ std::string command_line() {
 
 Failure measure_all(const Job& job, Bench& bench, const Table& table, ProgressBar& bar,
                     std::vector<Row>* all) {
-  if (Failure failure = bench.reserve()) return failure;
   for (const tr_type_t type : job.types) {
     for (const RedOp redop : job.redops) {
       if (!is_defined(job.op, redop, type)) continue;
@@ -80,7 +79,7 @@ int run(const Options& options) {
   if (Failure failure = resolve(options, &job)) return complain(kBadUsage, *failure);
   std::vector<TeamPlan> plans;
   bool is_usage_failure = false;
-  if (Failure failure = plan_teams(job.options, &plans, &is_usage_failure)) {
+  if (Failure failure = plan_teams(job, &plans, &is_usage_failure)) {
     return complain(is_usage_failure ? kBadUsage : kCannotRun, *failure);
   }
 
@@ -110,11 +109,14 @@ int run(const Options& options) {
                                teams[i].launch_line() + ")");
   }
   bar.clear();
-  const Table table(job);
-  table.print_head(report.libraries);
-
   Bench bench(job, plans, teams, interrupt,
               [&](int done, int all, const std::string& what) { bar.show(done, all, what); });
+  if (Failure failure = bench.reserve()) return give_up(kCannotRun, *failure);
+  const Table table(job);
+  report.gpus = describe_gpus(job, teams[0], bench.copy_gb_s());
+  report.copy_gb_s = bench.copy_gb_s();
+  table.print_head(report.libraries, report.gpus);
+
   if (Failure failure = measure_all(job, bench, table, bar, &report.rows)) {
     return give_up(bench.is_usage_failure() ? kBadUsage : kCannotRun, *failure);
   }
@@ -145,10 +147,12 @@ void add_perf_command(CLI::App& app) {
   });
 
   CLI::App* worker = app.add_subcommand("perf-worker", "One rank of `treering perf`")->group("");
-  auto registered = std::make_shared<bool>(false);
-  worker->add_flag("--registered", *registered, "use tr_mem_alloc memory, registered");
-  worker->callback([registered] {
-    if (const int status = perf::run_treering_worker(*registered); status != 0) {
+  auto how = std::make_shared<perf::WorkerOptions>();
+  worker->add_flag("--registered", how->registered, "use tr_mem_alloc memory, registered");
+  worker->add_flag("--cuda", how->cuda, "use GPU memory");
+  worker->add_option("--threads", how->threads, "be all ranks, as threads");
+  worker->callback([how] {
+    if (const int status = perf::run_treering_worker(*how); status != 0) {
       throw CLI::RuntimeError(status);
     }
   });

@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json to_json(const Row& row, const Timing& timing, int ranks) {
+ordered_json to_json(const Row& row, const Timing& timing, const Job& job) {
+  const int ranks = job.options.ranks;
   if (!timing.measured) return nullptr;
   ordered_json out;
   out["time_us"] = timing.median_us;
@@ -23,6 +24,11 @@ ordered_json to_json(const Row& row, const Timing& timing, int ranks) {
   out["wrong"] = timing.wrong ? ordered_json(*timing.wrong) : ordered_json(nullptr);
   out["iters"] = timing.iters;
   out["rounds_us"] = timing.rounds_us;
+  if (job.on_gpu) {
+    out["moved_bytes"] = timing.traffic.bytes;
+    out["moved_is_least"] = timing.traffic.at_least;
+    out["of_copy"] = timing.of_copy;
+  }
   if (timing.ratio) {
     out["ratio"] = *timing.ratio;
     out["best_peer"] = timing.best_peer;
@@ -79,6 +85,12 @@ Failure write_json(const std::string& path, const Job& job, const Report& report
   out["seed"] = job.options.seed;
   out["registered"] = job.options.registered;
   out["algorithm"] = job.options.algorithm.empty() ? "auto" : job.options.algorithm;
+  out["device"] = job.options.device;
+  if (job.on_gpu) {
+    out["protocol"] = job.options.protocol.empty() ? "auto" : job.options.protocol;
+    out["gpus"] = report.gpus;
+    out["copy_gb_s"] = report.copy_gb_s;
+  }
   out["min_ratio"] = job.options.min_ratio;
   out["exit_status"] = report.exit_status;
   out["notes"] = report.notes;
@@ -91,8 +103,8 @@ Failure write_json(const std::string& path, const Job& job, const Report& report
     entry["redop"] = reduces(row.what.op) ? ordered_json(red_op_name(row.what.redop)) : nullptr;
     entry["root"] = is_rooted(row.what.op) ? ordered_json(row.what.root) : nullptr;
     entry["library"] = row.label;
-    entry["out_of_place"] = to_json(row, row.timing[0], ranks);
-    entry["in_place"] = to_json(row, row.timing[1], ranks);
+    entry["out_of_place"] = to_json(row, row.timing[0], job);
+    entry["in_place"] = to_json(row, row.timing[1], job);
     out["results"].push_back(std::move(entry));
   }
   std::ofstream file(path);

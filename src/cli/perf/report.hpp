@@ -24,6 +24,8 @@ struct Report {
   std::string date;     // UTC, ISO 8601
   // The machine, then each library: "mpi-nocma: Open MPI v4.1.4 (mpirun ...)".
   std::vector<std::string> libraries;
+  std::vector<std::string> gpus;  // describe_gpus()
+  double copy_gb_s = 0;
   std::vector<Row> rows;
   std::vector<std::string> notes;
   int exit_status = 0;

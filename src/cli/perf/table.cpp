@@ -41,9 +41,27 @@ class Line {
   std::string text_;
 };
 
-void add_timing(const Case& what, int ranks, const Timing& timing, bool with_ratio, Line* line) {
+// Multiples of the vector: "7.00", or ">4.00" where that is only the least.
+std::string moved_text(const Timing& timing, std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(
+      text, sizeof text, "%s%.2f", timing.traffic.at_least ? ">" : "",
+      bytes > 0 ? static_cast<double>(timing.traffic.bytes) / static_cast<double>(bytes) : 0.0);
+  return text;
+}
+std::string of_copy_text(const Timing& timing) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%s%.1f%%", timing.traffic.at_least ? ">" : "",
+                timing.of_copy * 100);
+  return text;
+}
+
+void add_timing(const Case& what, const Job& job, const Timing& timing, bool with_ratio,
+                Line* line) {
+  const int ranks = job.options.ranks;
   if (!timing.measured) {
     line->add("  %9s %19s %8s %8s %7s", "N/A", "", "", "", "");
+    if (job.on_gpu) line->add(" %7s %7s", "", "");
     if (with_ratio) line->add(" %6s", "");
     return;
   }
@@ -51,6 +69,10 @@ void add_timing(const Case& what, int ranks, const Timing& timing, bool with_rat
   line->add("  %9s %19s %8.2f %8.2f %7s", time_text(timing.median_us).c_str(),
             spread_text(timing).c_str(), alg_bandwidth(what, ranks, timing.median_us),
             bus_bandwidth(what, ranks, timing.median_us), wrong.c_str());
+  if (job.on_gpu) {
+    line->add(" %7s %7s", moved_text(timing, total_bytes(what, ranks)).c_str(),
+              of_copy_text(timing).c_str());
+  }
   if (!with_ratio) return;
   if (timing.ratio) {
     line->add(" %6.2f", *timing.ratio);
@@ -61,13 +83,15 @@ void add_timing(const Case& what, int ranks, const Timing& timing, bool with_rat
 
 }  // namespace
 
-void Table::print_head(const std::vector<std::string>& versions) const {
+void Table::print_head(const std::vector<std::string>& versions,
+                       const std::vector<std::string>& gpus) const {
   const Options& options = job_.options;
   std::printf("# treering perf %s: %d ranks on %ld cores%s, root %d, seed %llu\n", op_name(job_.op),
               options.ranks, ::sysconf(_SC_NPROCESSORS_ONLN),
               options.registered ? ", registered buffers" : "", options.root,
               static_cast<unsigned long long>(options.seed));
   for (const std::string& version : versions) std::printf("# %s\n", version.c_str());
+  for (const std::string& line : gpus) std::printf("# %s\n", line.c_str());
   std::printf(
       "# time: slowest rank, median of %d rounds of %s, all libraries in turn; min..max beside "
       "it\n",
@@ -88,13 +112,14 @@ void Table::print_head(const std::vector<std::string>& versions) const {
   Line line;
   line.add("#%*s", has_labels() ? 74 : 49, "");
   for (const std::uint32_t mode : job_.modes) {
-    line.add("  %-*s", has_peers() ? 62 : 55, kModeNames[mode]);
+    line.add("  %-*s", (has_peers() ? 62 : 55) + (job_.on_gpu ? 16 : 0), kModeNames[mode]);
   }
   line.print();
   line.add("#%11s %11s %11s %10s %4s", "size", "count", "type", "redop", "root");
   if (has_labels()) line.add(" %-24s", "library");
   for (std::size_t i = 0; i < job_.modes.size(); ++i) {
     line.add("  %9s %19s %8s %8s %7s", "time", "min..max", "algbw", "busbw", "#wrong");
+    if (job_.on_gpu) line.add(" %7s %7s", "moved", "of copy");
     if (has_peers()) line.add(" %6s", "ratio");
   }
   line.print();
@@ -102,6 +127,7 @@ void Table::print_head(const std::vector<std::string>& versions) const {
   if (has_labels()) line.add(" %-24s", "");
   for (std::size_t i = 0; i < job_.modes.size(); ++i) {
     line.add("  %9s %19s %8s %8s %7s", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
+    if (job_.on_gpu) line.add(" %7s %7s", "(sizes)", "");
     if (has_peers()) line.add(" %6s", "");
   }
   line.print();
@@ -117,7 +143,7 @@ void Table::print_rows(const std::vector<Row>& rows) const {
              is_rooted(row.what.op) ? std::to_string(row.what.root).c_str() : "-1");
     if (has_labels()) line.add(" %-24s", row.label.c_str());
     for (const std::uint32_t mode : job_.modes) {
-      add_timing(row.what, job_.options.ranks, row.timing[mode], has_peers(), &line);
+      add_timing(row.what, job_, row.timing[mode], has_peers(), &line);
     }
     line.print();
   }
@@ -149,6 +175,35 @@ void Table::print_end(const std::vector<Row>& rows, const std::vector<std::strin
     for (const std::string& line : below) std::printf("#   %s\n", line.c_str());
   }
   std::fflush(stdout);
+}
+
+std::vector<std::string> describe_gpus(const Job& job, const Team& ours, double copy_gb_s) {
+  if (!job.on_gpu) return {};
+  const int ranks = job.options.ranks;
+  const int devices = std::min(ranks, ours.devices());
+  const int most = (ranks + devices - 1) / devices;
+  char copies[64];
+  std::snprintf(copies, sizeof copies, "%.1f", copy_gb_s);
+  std::vector<std::string> lines;
+  lines.push_back(std::to_string(ranks) +
+                  (job.options.processes ? " ranks, a process each, on "
+                                         : " ranks, threads of one process, on ") +
+                  std::to_string(devices) + (devices == 1 ? " GPU (" : " GPUs (") + ours.device() +
+                  ")" + (job.options.protocol.empty() ? "" : ", protocol " + job.options.protocol));
+  if (most > 1) {
+    lines.push_back(std::to_string(most) +
+                    " ranks share a GPU: these numbers measure kernels and memory, not NVLink");
+  }
+  lines.push_back(
+      "moved: bytes that all ranks read and write in GPU memory, in multiples of the "
+      "size; >: the least that");
+  lines.push_back("       any algorithm must, where it is not named (--algo, --algos)");
+  lines.push_back(
+      "of copy: moved / time, as a share of a copy's traffic in GPU memory, measured in "
+      "this run: 2 x " +
+      std::string(copies) + " GB/s;");
+  lines.push_back("       more than 100 % where slots or buffers stay in the GPU's cache");
+  return lines;
 }
 
 std::vector<std::string> below_ratio(const std::vector<Row>& rows, double min_ratio) {

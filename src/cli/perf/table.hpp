@@ -13,7 +13,9 @@ namespace treering::perf {
 class Table {
  public:
   explicit Table(const Job& job) : job_(job) {}
-  void print_head(const std::vector<std::string>& versions) const;
+  // `gpus`: what the numbers are worth, on GPUs.
+  void print_head(const std::vector<std::string>& versions,
+                  const std::vector<std::string>& gpus) const;
   void print_rows(const std::vector<Row>& rows) const;
   // Notes, #wrong in all, average bandwidth, sizes below --min-ratio.
   void print_end(const std::vector<Row>& rows, const std::vector<std::string>& notes) const;
@@ -24,6 +26,9 @@ class Table {
 
   const Job& job_;
 };
+
+// "4 ranks as threads of one process on 1 GPU (NVIDIA H200), 4 a GPU: ..."
+std::vector<std::string> describe_gpus(const Job& job, const Team& ours, double copy_gb_s);
 
 // One line on stderr that is drawn over; nothing at all where stderr is no terminal.
 class ProgressBar {

@@ -260,6 +260,8 @@ Failure Team::admit(const Hello& hello, Fd socket, pid_t pid) {
   worker.pid = pid;
   worker.process = open_process(pid);
   version_ = hello.version;
+  devices_ = hello.devices;
+  device_ = hello.device;
   ++connected_;
   return std::nullopt;
 }

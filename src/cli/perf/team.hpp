@@ -58,6 +58,9 @@ class Team {
 
   const std::string& name() const { return spec_.name; }
   const std::string& version() const { return version_; }
+  // What its workers said of their GPUs: how many there are and of which kind; 0: host memory.
+  int devices() const { return devices_; }
+  const std::string& device() const { return device_; }
   std::string launch_line() const;
   int ranks() const { return ranks_; }
   pid_t worker_pid(int rank) const { return workers_[static_cast<std::size_t>(rank)].pid; }
@@ -99,6 +102,8 @@ class Team {
   int ranks_;
   double timeout_s_ = 60;
   std::string version_;
+  int devices_ = 0;
+  std::string device_;
   pid_t launcher_ = 0;  // leader of its process group; 0: ended and reaped
   Fd launcher_process_;
   Fd output_;          // a memory file: what launcher and workers wrote

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,15 +22,19 @@ Failure explain(tr_result_t result) {
 
 class TreeringLibrary final : public Library {
  public:
-  TreeringLibrary(tr_comm_t comm, bool registered) : comm_(comm), registered_(registered) {
+  TreeringLibrary(tr_comm_t comm, bool registered, Memory& memory)
+      : Library(memory), comm_(comm), registered_(registered) {
     tr_comm_rank(comm_, &rank_);
     tr_comm_size(comm_, &ranks_);
   }
+  // On a GPU, before anything else: the calls' stream.
+  Failure open_stream() { return explain(tr_stream_from_cuda(&stream_, memory().stream())); }
 
   ~TreeringLibrary() override {
     drop_premul();
     for (const tr_window_t window : windows_) tr_comm_deregister(comm_, window);
     for (void* memory : memory_) tr_mem_free(memory);
+    if (stream_ != nullptr) tr_stream_destroy(stream_);
     tr_comm_destroy(comm_);
   }
   TreeringLibrary(const TreeringLibrary&) = delete;
@@ -80,7 +85,11 @@ class TreeringLibrary final : public Library {
     return explain(tr_comm_set_algorithm(comm_, op_name(what.op), wanted.c_str()));
   }
 
-  Failure barrier() override { return explain(tr_barrier(comm_, nullptr)); }
+  Failure barrier() override { return explain(tr_barrier(comm_, stream_)); }
+
+  Failure finish() override {
+    return stream_ == nullptr ? std::nullopt : explain(tr_stream_synchronize(stream_));
+  }
 
   Failure run(std::uint64_t times) override {
     const auto loop = [&](const auto& call) { return explain(repeat(times, TR_SUCCESS, call)); };
@@ -89,29 +98,29 @@ class TreeringLibrary final : public Library {
     const int root = what_.root;
     switch (what_.op) {
       case Op::kAllReduce:
-        return loop([&] { return tr_all_reduce(send_, recv_, count, type, op_, comm_, nullptr); });
+        return loop([&] { return tr_all_reduce(send_, recv_, count, type, op_, comm_, stream_); });
       case Op::kReduce:
         return loop(
-            [&] { return tr_reduce(send_, recv_, count, type, op_, root, comm_, nullptr); });
+            [&] { return tr_reduce(send_, recv_, count, type, op_, root, comm_, stream_); });
       case Op::kBroadcast:
-        return loop([&] { return tr_broadcast(send_, recv_, count, type, root, comm_, nullptr); });
+        return loop([&] { return tr_broadcast(send_, recv_, count, type, root, comm_, stream_); });
       case Op::kAllGather:
-        return loop([&] { return tr_all_gather(send_, recv_, count, type, comm_, nullptr); });
+        return loop([&] { return tr_all_gather(send_, recv_, count, type, comm_, stream_); });
       case Op::kReduceScatter:
         return loop(
-            [&] { return tr_reduce_scatter(send_, recv_, count, type, op_, comm_, nullptr); });
+            [&] { return tr_reduce_scatter(send_, recv_, count, type, op_, comm_, stream_); });
       case Op::kGather:
-        return loop([&] { return tr_gather(send_, recv_, count, type, root, comm_, nullptr); });
+        return loop([&] { return tr_gather(send_, recv_, count, type, root, comm_, stream_); });
       case Op::kScatter:
-        return loop([&] { return tr_scatter(send_, recv_, count, type, root, comm_, nullptr); });
+        return loop([&] { return tr_scatter(send_, recv_, count, type, root, comm_, stream_); });
       case Op::kAllToAll:
-        return loop([&] { return tr_all_to_all(send_, recv_, count, type, comm_, nullptr); });
+        return loop([&] { return tr_all_to_all(send_, recv_, count, type, comm_, stream_); });
       case Op::kBarrier:
-        return loop([&] { return tr_barrier(comm_, nullptr); });
+        return loop([&] { return tr_barrier(comm_, stream_); });
       case Op::kScan:
-        return loop([&] { return tr_scan(send_, recv_, count, type, op_, comm_, nullptr); });
+        return loop([&] { return tr_scan(send_, recv_, count, type, op_, comm_, stream_); });
       case Op::kExscan:
-        return loop([&] { return tr_exscan(send_, recv_, count, type, op_, comm_, nullptr); });
+        return loop([&] { return tr_exscan(send_, recv_, count, type, op_, comm_, stream_); });
       case Op::kSendRecv:
         return loop([&] { return shift(); });
     }
@@ -123,8 +132,8 @@ class TreeringLibrary final : public Library {
     const int to = (rank_ + 1) % ranks_;
     const int from = (rank_ + ranks_ - 1) % ranks_;
     tr_group_start();
-    tr_send(send_, what_.count, what_.type, to, comm_, nullptr);
-    tr_recv(recv_, what_.count, what_.type, from, comm_, nullptr);
+    tr_send(send_, what_.count, what_.type, to, comm_, stream_);
+    tr_recv(recv_, what_.count, what_.type, from, comm_, stream_);
     return tr_group_end();  // with the error of any of the three
   }
 
@@ -134,6 +143,7 @@ class TreeringLibrary final : public Library {
   }
 
   tr_comm_t comm_;
+  tr_stream_t stream_ = nullptr;  // on the host all calls block
   bool registered_;
   int rank_ = 0;
   int ranks_ = 1;
@@ -149,17 +159,39 @@ class TreeringLibrary final : public Library {
 
 static_assert(static_cast<int>(RedOp::kSum) == TR_SUM && static_cast<int>(RedOp::kAvg) == TR_AVG);
 
+Failure join(const RankPlace& place, const tr_unique_id_t& id, tr_comm_t* comm) {
+  if (!place.threads) return explain(tr_comm_init_env(comm));
+  return explain(tr_comm_init_rank(comm, place.ranks, id, place.rank));
+}
+
+int run_rank(const WorkerOptions& options, const tr_unique_id_t& id, const RankPlace& place) {
+  std::unique_ptr<Memory> cuda;
+  tr_comm_t comm = nullptr;
+  Failure failure;
+  if (options.cuda) failure = make_cuda_memory(place.rank, &cuda);
+  if (!failure) failure = join(place, id, &comm);
+  if (!failure) {
+    TreeringLibrary library(comm, options.registered, cuda ? *cuda : host_memory());
+    if (cuda) failure = library.open_stream();
+    if (!failure) return run_worker(library);
+  }
+  std::fprintf(stderr, "rank %d cannot join: %s\n", place.rank, failure->c_str());
+  return 1;
+}
+
 }  // namespace
 
-int run_treering_worker(bool registered) {
+int run_treering_worker(const WorkerOptions& options) {
   limit_start_up();
-  tr_comm_t comm = nullptr;
-  if (Failure failure = explain(tr_comm_init_env(&comm))) {
-    std::fprintf(stderr, "cannot join: %s\n", failure->c_str());
-    return 1;
+  tr_unique_id_t id = {};
+  if (options.threads > 0) {
+    if (Failure failure = explain(tr_get_unique_id(&id))) {
+      std::fprintf(stderr, "%s\n", failure->c_str());
+      return 1;
+    }
   }
-  TreeringLibrary library(comm, registered);
-  return run_worker(library);
+  return run_ranks(options.threads,
+                   [&](const RankPlace& place) { return run_rank(options, id, place); });
 }
 
 }  // namespace treering::perf

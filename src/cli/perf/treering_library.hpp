@@ -3,8 +3,14 @@
 
 namespace treering::perf {
 
-// The hidden subcommand `treering perf-worker`, started by `treering run`: joins the communicator
-// of the environment and serves the driver. Returns the exit status.
-int run_treering_worker(bool registered);
+struct WorkerOptions {
+  bool registered = false;
+  bool cuda = false;
+  int threads = 0;  // not 0: all ranks, as threads of this process
+};
+
+// The hidden subcommand `treering perf-worker`: joins the communicator of the environment, which
+// `treering run` made, or makes one of threads, and serves the driver. Returns the exit status.
+int run_treering_worker(const WorkerOptions& options);
 
 }  // namespace treering::perf
