@@ -53,9 +53,11 @@ class Installed:
         self.header = find(destdir, 'treering.h')
 
     def flags(self, *options):
-        env = {**os.environ, 'PKG_CONFIG_PATH': os.path.dirname(self.module),
-               'PKG_CONFIG_SYSROOT_DIR': self.destdir}
-        return run(['pkg-config', *options, 'treering'], env=env).stdout.split()
+        """Not with a sysroot: what lies outside of the installed tree (CUDA's runtime) stays where it is."""
+        env = {**os.environ, 'PKG_CONFIG_PATH': os.path.dirname(self.module)}
+        prefix = run(['pkg-config', '--variable=prefix', 'treering'], env=env).stdout.strip()
+        return run(['pkg-config', f'--define-variable=prefix={self.destdir}{prefix}', *options, 'treering'],
+                   env=env).stdout.split()
 
 
 def check_program(tap, tree, work, source, static):
