@@ -16,7 +16,7 @@ from tap import Tap
 
 # Of a thread, by protocol, callees included. A block has 256 threads and a multiprocessor 65536 registers: with up
 # to 255 it holds one block, with up to 128 two. It is the 8-bit floats, 16 to a pack, that need most.
-REGISTERS = {'Simple': 255, 'LL': 192, 'LL128': 255}
+REGISTERS = {'Simple': 255, 'LL': 200, 'LL128': 255}
 # CUDA sets aside 1 KiB of stack for each thread; a kernel that needs more waits for the device when it is launched.
 STACK_BYTES = {'Simple': 512, 'LL': 512, 'LL128': 960}
 # What step(), which all kernels share, may save of its callers' registers, once at either end. ptxas counts that as
@@ -75,7 +75,7 @@ def functions_of(report):
 
 def linked_of(report):
     """[(kernel, registers, stack)] of nvlink's report."""
-    found = re.findall(r"Function properties for '?(\S+?)'?:?\nnvlink info\s*: used (\d+) registers,.*? (\d+) stack",
+    found = re.findall(r"Function properties for '?(\S+?)'?:.*\nnvlink info\s*: used (\d+) registers,.*? (\d+) stack",
                        report)
     return [(name, int(registers), int(stack)) for name, registers, stack in found]
 
@@ -143,8 +143,8 @@ def self_test():
                 f'stores, {loaded} bytes spill loads\n')
 
     def nvlink(registers, stack):
-        return (f"nvlink info    : Function properties for '{KERNEL}':\nnvlink info    : used {registers} registers, "
-                f'used 1 barriers, {stack} stack, 12352 bytes smem\n')
+        return (f"nvlink info    : Function properties for '{KERNEL}': (target: sm_80)\nnvlink info    : used {registers} "
+                f'registers, used 1 barriers, {stack} stack, 12352 bytes smem\n')
     ptx = f'.weak .func  {STEP}(\n.param .b64 x\n)\n{{\n\tadd.rn.f32 a;\n\tmul.f32 a;\n}}\n'
     expected = [(spills(ptxas(KERNEL, 0, 0)), 0), (spills(ptxas(KERNEL, 4, 4)), 1), (spills(ptxas(STEP, 24, 24)), 0),
                 (spills(ptxas(STEP, 24, 28)), 1), (spills(ptxas(STEP, 68, 68)), 1), (over_budget(nvlink(255, 512)), 0),
@@ -177,27 +177,23 @@ def check_build(tap, reports):
 
 
 def check_compiling(tap, root, nvcc):
-    def compile_for(architecture, output, *options):
-        return subprocess.run([*nvcc, f'-arch={architecture}', '-Werror', 'all-warnings', *options,
-                               os.path.join(root, 'algos', 'cuda', 'kernels.cu'), '-o', output],
-                              capture_output=True, text=True, check=False)
-
-    name = 'the kernels contain the instructions meant'
-    with tempfile.TemporaryDirectory() as folder:
-        output = os.path.join(folder, 'out')
+    source = os.path.join(root, 'algos', 'cuda', 'kernels.cu')
+    for architecture in OTHER_ARCHITECTURES:
+        names = [f'{architecture}: all kernels compile, warnings are errors, and none spills',
+                 f'{architecture}: the kernels have the instructions meant']
         if not nvcc:
-            tap.skip(name, 'NO NVCC')
-        else:
-            run = compile_for('sm_90', output, '-ptx')
-            tap.none(name, missing_instructions(read(output)) if run.returncode == 0 else run.stderr[-4000:])
-        for architecture in OTHER_ARCHITECTURES:
-            name = f'all kernels compile for {architecture}, warnings are errors, and none spills'
-            if not nvcc:
+            for name in names:
                 tap.skip(name, 'NO NVCC')
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run([*nvcc, f'-arch={architecture}', '-Werror', 'all-warnings', '-cubin', '-Xptxas=-v',
+                                  '--keep', f'--keep-dir={folder}', source, '-o', os.path.join(folder, 'kernels.cubin')],
+                                 capture_output=True, text=True, check=False)
+            if run.returncode != 0:
+                tap.check(names[0], False, run.stderr[-4000:])
                 continue
-            run = compile_for(architecture, output, '-cubin', '-Xptxas=-v')
-            tap.none(name, (incomplete(run.stderr) + spills(run.stderr)) if run.returncode == 0 else
-                     run.stderr[-4000:])
+            tap.none(names[0], incomplete(run.stderr) + spills(run.stderr))
+            tap.none(names[1], missing_instructions(read(os.path.join(folder, 'kernels.ptx'))))
 
 
 def main(root, *arguments):
