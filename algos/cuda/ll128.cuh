@@ -56,12 +56,6 @@ struct LL128 {
     static constexpr int kApart = kWarpSize / 2;
     TR_DEVICE static bool is_second(int lane) { return lane >= kApart; }
 
-    // One function for all types: it is where time does not matter.
-    TR_DEVICE_SHARED static DeviceReport::State wait_for(const DeviceCall& call, const Vec16* row,
-                                                         std::uint64_t flag) {
-      return wait_until<WholeWarp>(call, [=] { return ll128_arrived(row, flag); });
-    }
-
     template <class Stored, int kElems>
     TR_DEVICE void load(const FoldArgs::Operand& from, std::uint64_t pack, std::uint64_t bytes,
                         Stored (&stored)[kElems]) {
@@ -69,8 +63,9 @@ struct LL128 {
         return load_plain(from.address, offset(pack), bytes, aligned, stored);
       }
       const auto* row = reinterpret_cast<const Vec16*>(from.address) + pack / kWarpSize * kWarpSize;
-      if (!wait.gave_up && !ll128_arrived(row, from.flag)) {
-        wait.ended(wait_for(*wait.call, row, from.flag), from);
+      if (!wait.gave_up) {
+        const auto arrived = [&] { return ll128_arrived(row, from.flag); };
+        wait.ended(wait_until<WholeWarp>(*wait.call, arrived), from);
       }
       Vec16 v = ll128_load(row);
       const std::uint64_t half = shuffle_xor(kFullWarp, v.lo, kApart);
