@@ -331,11 +331,7 @@ TEST(JoinEnv, OneProgramAfterTheOtherAndALateRankZero) {
 }
 
 TEST(JoinEnv, WithAFixedPortAndKey) {
-  std::uint16_t port = 0;
-  {
-    const ForeignListener free_port;
-    port = free_port.port();
-  }
+  const std::uint16_t port = free_port();
   on_processes(2, [&](int rank) {
     Config config = quick_config();
     config.store_port = port;
@@ -348,15 +344,7 @@ TEST(JoinEnv, WithAFixedPortAndKey) {
 
 // Listens on `port` and resets all connections, for `ms`.
 void reset_all(std::uint16_t port, int ms) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(::listen(fd.get(), 16), 0);
+  const UniqueFd fd = listen_on(port, SOCK_NONBLOCK);
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
   while (std::chrono::steady_clock::now() < end) {
     const UniqueFd guest(::accept(fd.get(), nullptr, nullptr));
@@ -367,11 +355,7 @@ void reset_all(std::uint16_t port, int ms) {
 
 // As the store of the program before this one does when it ends.
 TEST(JoinEnv, AListenerThatResetsConnectionsIsWaitedFor) {
-  std::uint16_t port = 0;
-  {
-    const ForeignListener free_port;
-    port = free_port.port();
-  }
+  const std::uint16_t port = free_port();
   on_processes(6, [&](int rank) {
     Config config = quick_config();
     config.store_port = port;

@@ -72,17 +72,26 @@ inline bool exchanges_well(Rendezvous& rendezvous, int exchanges) {
   return true;
 }
 
+// A listener on the loopback; port 0: any.
+inline UniqueFd listen_on(std::uint16_t port, int flags = 0) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::listen(fd.get(), 16), 0);
+  return fd;
+}
+
 // A listener of somebody else; says `banner` to whoever comes.
 class ForeignListener {
  public:
-  explicit ForeignListener(std::string banner = {}) {
-    fd_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  explicit ForeignListener(std::string banner = {}) : fd_(listen_on(0)) {
     sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
-    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
-    EXPECT_EQ(::listen(fd_.get(), 16), 0);
     ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin_port);
     if (banner.empty()) return;
@@ -105,5 +114,7 @@ class ForeignListener {
   std::uint16_t port_ = 0;
   std::thread thread_;
 };
+
+inline std::uint16_t free_port() { return ForeignListener().port(); }
 
 }  // namespace treering
