@@ -53,11 +53,13 @@ done = records()
 bad = {name: record['text'] for name, record in done.items() if record['status'] == 'failed'}
 tap.check('all steps pass or are skipped', first.returncode == 0 and not bad, shown(first))
 tap.check('every step of a GPU run is there', {'hardware', 'ptx', 'matrix-2', 'matrix-4', 'matrix-8', 'processes', 'processes-mps',
-          'memcheck', 'racecheck', 'perf-all_reduce-4-Simple', 'perf-all_reduce-4-LL', 'perf-nccl'} <= set(done),
+          'memcheck', 'racecheck', 'perf-all_reduce-4-Simple', 'perf-all_reduce-4-LL', 'perf-all_reduce-4-LL128',
+          'perf-nccl'} <= set(done),
           sorted(done))
 tap.check('tests ran, the rest is counted as skipped',
           all(done.get(name, {}).get('status') == 'passed' for name in
-              ('ptx', 'matrix-2', 'matrix-4', 'matrix-8', 'processes', 'perf-all_reduce-4-Simple', 'perf-all_reduce-4-LL')) and
+              ('ptx', 'matrix-2', 'matrix-4', 'matrix-8', 'processes', 'perf-all_reduce-4-Simple', 'perf-all_reduce-4-LL',
+               'perf-all_reduce-4-LL128')) and
           all(done.get(name, {}).get('status') == 'skipped' for name in ('processes-mps', 'memcheck', 'racecheck')),
           {name: record['status'] for name, record in done.items()})
 lines = first.stdout.strip().split('\n')
