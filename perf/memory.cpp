@@ -13,8 +13,6 @@ class HostMemory final : public Memory {
  public:
   Failure allocate(std::size_t bytes, void** a, void** b) override {
     for (void** buffer : {a, b}) {
-      std::free(*buffer);
-      *buffer = nullptr;
       if (posix_memalign(buffer, kPageBytes, bytes) != 0) {
         return "cannot allocate " + std::to_string(bytes) + " bytes";
       }

@@ -18,7 +18,7 @@ class Memory {
  public:
   virtual ~Memory() = default;
 
-  // The two buffers that all cases use, page-aligned, every page written. Frees earlier ones.
+  // The two buffers that all cases use, page-aligned, every page written. Called once.
   virtual Failure allocate(std::size_t bytes, void** a, void** b) = 0;
   virtual Failure set(void* at, unsigned char value, std::size_t bytes) = 0;
   // What `fill` writes into host memory of so many bytes becomes what is at `at`.

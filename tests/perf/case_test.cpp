@@ -200,6 +200,10 @@ TEST(Traffic, OtherwiseIsTheLeastOfAll) {
   EXPECT_EQ(least(Op::kReduceScatter, 100, 1), 4u * 1200);
   EXPECT_EQ(least(Op::kGather, 100, 1), 2u * 800);
   EXPECT_EQ(least(Op::kAllToAll, 100, 0), 6u * 1200);
+  EXPECT_EQ(least(Op::kAllToAll, 100, 1), 6u * 800);
+  EXPECT_EQ(least(Op::kScan, 300, 0), 6u * 1200);
+  EXPECT_EQ(least(Op::kScan, 300, 1), 5u * 1200);
+  EXPECT_EQ(least(Op::kExscan, 300, 0), 4u * 1200);
   EXPECT_EQ(least(Op::kBarrier, 0, 0), 0u);
 }
 

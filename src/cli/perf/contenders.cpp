@@ -71,12 +71,12 @@ std::vector<std::pair<std::string, std::string>> gpu_environment() {
   return {{kConnections, "32"}};
 }
 
-Failure need_worker(const std::string& peer, const std::string& package, std::string* path) {
+Failure need_worker(const std::string& peer, const std::string& hint, std::string* path) {
   std::string looked_in;
   const auto found = find_worker("treering-peer-" + peer, &looked_in);
   if (!found) {
-    return peer + ": treering-peer-" + peer + " not found in " + looked_in + ": apt install " +
-           package + " and build with -D" + peer + "=enabled, or set TREERING_PEER_DIR";
+    return peer + ": treering-peer-" + peer + " not found in " + looked_in + ": " + hint +
+           ", or set TREERING_PEER_DIR";
   }
   *path = *found;
   return std::nullopt;
@@ -99,7 +99,9 @@ TeamSpec mpi_team(const std::string& name, const std::string& worker, int ranks,
 Failure add_mpi(const std::string& name, int ranks, std::vector<TeamPlan>* out) {
   if (!is_in_path("mpirun")) return "mpi: mpirun not found: apt install openmpi-bin";
   std::string worker;
-  if (Failure failure = need_worker("mpi", "libopenmpi-dev", &worker)) return failure;
+  if (Failure failure =
+          need_worker("mpi", "apt install libopenmpi-dev and build with -Dmpi=enabled", &worker))
+    return failure;
   if (name == "mpi") out->push_back({mpi_team("mpi", worker, ranks, {}), false, {}});
   out->push_back(
       {mpi_team("mpi-nocma", worker, ranks, {"--mca", "btl_vader_single_copy_mechanism", "none"}),
@@ -113,7 +115,9 @@ Failure add_gloo(const std::string& setting, int ranks, std::vector<TeamPlan>* o
   auto plan = std::find_if(out->begin(), out->end(), is_gloo);
   if (plan == out->end()) {
     std::string worker;
-    if (Failure failure = need_worker("gloo", "libgloo-dev", &worker)) return failure;
+    if (Failure failure =
+            need_worker("gloo", "apt install libgloo-dev and build with -Dgloo=enabled", &worker))
+      return failure;
     out->push_back({{"gloo", with_our_launcher(ranks, {worker})}, false, {}});
     plan = out->end() - 1;
   }
@@ -138,7 +142,7 @@ Failure ask_worker(const std::string& worker, int ranks) {
 Failure add_nccl(const Job& job, std::vector<TeamPlan>* out) {
   std::string worker;
   if (Failure failure = why_no_cuda()) return "nccl: " + *failure;
-  if (Failure failure = need_worker("nccl", "libnccl2", &worker)) return failure;
+  if (Failure failure = need_worker("nccl", "build with -Dcuda=enabled", &worker)) return failure;
   if (Failure failure = ask_worker(worker, job.options.ranks)) return "nccl: " + *failure;
   TeamSpec spec;
   spec.name = "nccl";

@@ -148,7 +148,7 @@ void declare_options(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
   command.add_option("--protocol", options.protocol,
-                     "force a protocol of our kernels (Simple, LL)");
+                     "force a protocol of our kernels (Simple, LL, LL128)");
   command.add_flag("--processes", options.processes,
                    "--device cuda: a process per rank instead of a thread");
   command.add_option("--iters", options.iters, "iterations per batch (default: by time)")

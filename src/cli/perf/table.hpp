@@ -27,7 +27,7 @@ class Table {
   const Job& job_;
 };
 
-// "4 ranks as threads of one process on 1 GPU (NVIDIA H200), 4 a GPU: ..."
+// The head's lines about GPUs; none on the host.
 std::vector<std::string> describe_gpus(const Job& job, const Team& ours, double copy_gb_s);
 
 // One line on stderr that is drawn over; nothing at all where stderr is no terminal.

@@ -36,6 +36,12 @@ std::uint64_t least_bytes(const Case& what, std::uint64_t n) {
     case Op::kGather:
     case Op::kScatter:
       return 2 * (whole - kept * (whole / n));
+    case Op::kAllToAll:
+      return 2 * (n - kept) * whole;
+    case Op::kScan:
+      return (2 * n - kept) * whole;  // in place the first rank's result is there
+    case Op::kExscan:
+      return 2 * (n - 1) * whole;  // nothing to the first rank, nothing from the last
     default:
       return 2 * n * whole;
   }
