@@ -87,18 +87,18 @@ const DeviceKernel* find_in(Collective collective, std::string_view algorithm) {
 
 // Lowers *blocks to how many blocks of the kernel a multiprocessor holds.
 template <class Kernel>
-cudaError_t load_kernel(Kernel entry, int threads, int* blocks) {
+cudaError_t load_kernel(Kernel entry, int* blocks) {
   int fit = 0;
   cudaError_t error = load(entry);
-  if (error == cudaSuccess) error = blocks_per_sm(&fit, entry, threads, 0);
+  if (error == cudaSuccess) error = blocks_per_sm(&fit, entry, kMaxThreads, 0);
   if (error == cudaSuccess) *blocks = std::min(*blocks, fit);
   return error;
 }
 
 template <class P>
-cudaError_t load_kernels_of(int threads, int* blocks) {
+cudaError_t load_kernels_of(int* blocks) {
   for (const DeviceKernel& kernel : kernels_of<P>()) {
-    const cudaError_t error = load_kernel(kernel.entry, threads, blocks);
+    const cudaError_t error = load_kernel(kernel.entry, blocks);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -130,16 +130,16 @@ int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messag
   return launch_messages(call, messages, blocks, threads, static_cast<cudaStream_t>(stream));
 }
 
-int load_kernels(int threads, int* blocks) {
+int load_kernels(int* blocks) {
   int device = 0, processors = 0, per_processor = std::numeric_limits<int>::max();
-  cudaError_t error = load_kernels_of<Simple>(threads, &per_processor);
-  if (error == cudaSuccess) error = load_kernels_of<LL>(threads, &per_processor);
-  if (error == cudaSuccess) error = load_kernels_of<LL128>(threads, &per_processor);
+  cudaError_t error = load_kernels_of<Simple>(&per_processor);
+  if (error == cudaSuccess) error = load_kernels_of<LL>(&per_processor);
+  if (error == cudaSuccess) error = load_kernels_of<LL128>(&per_processor);
   if (error == cudaSuccess) {
-    error = load_kernel(run_messages<Simple, kFewMessages>, threads, &per_processor);
+    error = load_kernel(run_messages<Simple, kFewMessages>, &per_processor);
   }
   if (error == cudaSuccess) {
-    error = load_kernel(run_messages<Simple, kMostMessages>, threads, &per_processor);
+    error = load_kernel(run_messages<Simple, kMostMessages>, &per_processor);
   }
   if (error == cudaSuccess) error = cudaGetDevice(&device);
   if (error == cudaSuccess) {

@@ -38,8 +38,8 @@ int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks,
 int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messages, int blocks,
                    int threads, void* stream);
 // Loads all kernels on the current device, so that starting one does not, and says how many blocks
-// of `threads` threads the device holds at once, of the kernel that needs most. Returns a
+// of kMaxThreads threads the device holds at once, of the kernel that needs most. Returns a
 // cudaError_t.
-int load_kernels(int threads, int* blocks);
+int load_kernels(int* blocks);
 
 }  // namespace treering::cuda

@@ -192,8 +192,9 @@ Status Communicator::enqueue_messages(std::span<const Message> messages) {
   TR_RETURN_IF_ERROR(check_usable());
   std::vector<MessageCall> calls;
   std::vector<void*> streams;
+  DeviceChoiceInput in = device_choice_input(*messages.front().request);
   for (const Message& m : messages) {
-    DeviceChoiceInput in = device_choice_input(*m.request);
+    in.elem_bytes = type_bytes(m.request->call.type);
     in.call.bytes = m.request->in_bytes + m.request->out_bytes;  // one of them is none
     calls.push_back(
         {&m.request->call, sendrecv_signature(m.request->call), message_slice_elems(in)});

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cuda_runtime.h>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -110,8 +109,8 @@ class CudaEngine final : public DeviceEngine {
   // What all kernels are told alike.
   DeviceCall common_call(Collective collective) const;
   // Runs start(stream), which launches a kernel, when its turn comes.
-  Status take_turn(Turnstile& turnstile, cudaStream_t stream, const std::string& what,
-                   const std::function<int(cudaStream_t)>& start);
+  template <class Start>
+  Status take_turn(Turnstile& turnstile, cudaStream_t stream, const char* what, Start start);
   // `stream` goes on when `before` is where it is now.
   Status join(cudaStream_t stream, cudaStream_t before);
   Status wait_for_last();
@@ -141,8 +140,7 @@ Status CudaEngine::start() {
   // A lane per rank at most (all-to-all), on one channel; or the trees' four on all.
   max_blocks_ = std::max(4 * table.channels, table.size);
   message_blocks_ = kMessageWorkers * table.channels;
-  TR_RETURN_IF_ERROR(
-      BlockBudget::instance().reserve(links_->device(), reserved_blocks(), kThreads));
+  TR_RETURN_IF_ERROR(BlockBudget::instance().reserve(links_->device(), reserved_blocks()));
   has_reserved_ = true;
   TR_ASSIGN_OR_RETURN(own_, CudaStream::make());
   TR_RETURN_IF_ERROR(collectives_.start());
@@ -180,14 +178,17 @@ DeviceCall CudaEngine::common_call(Collective collective) const {
   return c;
 }
 
-Status CudaEngine::take_turn(Turnstile& turnstile, cudaStream_t stream, const std::string& what,
-                             const std::function<int(cudaStream_t)>& start) {
+template <class Start>
+Status CudaEngine::take_turn(Turnstile& turnstile, cudaStream_t stream, const char* what,
+                             Start start) {
   // A captured graph keeps its own order.
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   TR_RETURN_IF_ERROR(cuda_status(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
   const bool captured = capture != cudaStreamCaptureStatusNone;
   if (!captured) TR_RETURN_IF_ERROR(turnstile.order(stream, own_.get()));
-  TR_RETURN_IF_ERROR(cuda_status(static_cast<cudaError_t>(start(stream)), "launching " + what));
+  const auto error = static_cast<cudaError_t>(start(stream));
+  if (error != cudaSuccess)
+    return cuda_status(error, std::string("launching the kernel of ") + what);
   if (captured) return {};
   const Status marked = turnstile.mark(stream);
   if (!marked.ok()) {
@@ -232,10 +233,9 @@ Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_
   const int threads =
       threads_for(std::min<std::uint64_t>(longest, plan.slice_elems) * type_bytes(call.type));
   const OnDevice on(links_->device());
-  return take_turn(collectives_, stream_or_own(stream),
-                   std::string("the ") + plan.algorithm + " kernel", [&](cudaStream_t s) {
-                     return cuda::start_kernel(*kernel, c, plan.lanes * plan.channels, threads, s);
-                   });
+  return take_turn(collectives_, stream_or_own(stream), plan.algorithm, [&](cudaStream_t s) {
+    return cuda::start_kernel(*kernel, c, plan.lanes * plan.channels, threads, s);
+  });
 }
 
 Status CudaEngine::join(cudaStream_t stream, cudaStream_t before) {
@@ -274,11 +274,10 @@ Status CudaEngine::launch_messages(std::span<const MessageCall> calls,
   const cudaStream_t s = stream_or_own(streams.front());
   // As if the kernel ran on each of the streams.
   for (void* other : streams) TR_RETURN_IF_ERROR(join(s, stream_or_own(other)));
-  TR_RETURN_IF_ERROR(
-      take_turn(messages_, s, "the kernel of sends and receives", [&](cudaStream_t on_stream) {
-        return cuda::start_messages(c, messages, message_blocks_, threads_for(longest_slice),
-                                    on_stream);
-      }));
+  TR_RETURN_IF_ERROR(take_turn(messages_, s, "sends and receives", [&](cudaStream_t on_stream) {
+    return cuda::start_messages(c, messages, message_blocks_, threads_for(longest_slice),
+                                on_stream);
+  }));
   for (void* other : streams) TR_RETURN_IF_ERROR(join(stream_or_own(other), s));
   return {};
 }
@@ -301,7 +300,8 @@ Status CudaEngine::check() const {
     DeviceReport& r = shared_->reports[i];
     const std::uint32_t state = std::atomic_ref(r.state).load(std::memory_order_acquire);
     if (state == DeviceReport::kFine) continue;
-    const std::string where = describe(r, i);
+    // Collectives' blocks come first; each kernel counts its own from 0.
+    const std::string where = describe(r, i < max_blocks_ ? i : i - max_blocks_);
     switch (state) {
       case DeviceReport::kTimeout:
         return Status(Code::kTimeout, "a kernel waited in vain for " + where);

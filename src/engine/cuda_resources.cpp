@@ -15,8 +15,8 @@ BlockBudget& BlockBudget::instance() {
 // CUDA loads a kernel when it is first used, and to do so may wait for all that runs on the device:
 // for a kernel that waits for this very rank, perhaps. So all kernels are loaded before the first
 // of them runs.
-Status BlockBudget::load(int device, int threads, int* capacity) {
-  const auto error = static_cast<cudaError_t>(cuda::load_kernels(threads, capacity));
+Status BlockBudget::load(int device, int* capacity) {
+  const auto error = static_cast<cudaError_t>(cuda::load_kernels(capacity));
   const Status status =
       cuda_status(error, "loading the kernels on device " + std::to_string(device));
   if (error != cudaErrorNoKernelImageForDevice) return status;
@@ -27,10 +27,10 @@ Status BlockBudget::load(int device, int threads, int* capacity) {
                              std::to_string(major * 10 + minor));
 }
 
-Status BlockBudget::reserve(int device, int blocks, int threads) {
+Status BlockBudget::reserve(int device, int blocks) {
   std::lock_guard lock(mutex_);
   Device& d = devices_[device];
-  if (d.capacity == 0) TR_RETURN_IF_ERROR(load(device, threads, &d.capacity));
+  if (d.capacity == 0) TR_RETURN_IF_ERROR(load(device, &d.capacity));
   if (d.reserved + blocks > d.capacity) {
     return unsupported(
         "device " + std::to_string(device) + " holds " + std::to_string(d.capacity) +

@@ -18,9 +18,9 @@ namespace treering {
 class BlockBudget {
  public:
   static BlockBudget& instance();
-  // On the current device, which is `device`: blocks of `threads` threads. The first call for a
-  // device loads the kernels there.
-  Status reserve(int device, int blocks, int threads);
+  // On the current device, which is `device`: blocks of cuda::kMaxThreads threads. The first call
+  // for a device loads the kernels there.
+  Status reserve(int device, int blocks);
   void give_back(int device, int blocks);
 
  private:
@@ -28,7 +28,7 @@ class BlockBudget {
     int capacity = 0;  // 0: the kernels are not loaded
     int reserved = 0;
   };
-  static Status load(int device, int threads, int* capacity);
+  static Status load(int device, int* capacity);
 
   std::mutex mutex_;
   std::map<int, Device> devices_;

@@ -48,7 +48,7 @@ int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messag
   return launch_messages(call, messages, blocks, threads, static_cast<cudaStream_t>(stream));
 }
 
-int load_kernels(int, int* blocks) {
+int load_kernels(int* blocks) {
   *blocks = 128;
   return cudaSuccess;
 }

@@ -22,6 +22,17 @@ void die_after_us(long us) {
   ::setitimer(ITIMER_REAL, &t, nullptr);
 }
 
+// What is wrong with how a survivor's call failed.
+std::string wrong_failure(tr_result_t r, int victim, Clock::time_point start, double most_s) {
+  const std::string text = tr_get_last_error();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (seconds > most_s) return "took " + std::to_string(seconds) + " s to fail: " + text;
+  if (r != TR_REMOTE_ERROR) return "failed otherwise: " + text;
+  if (text.find("rank " + std::to_string(victim)) == std::string::npos)
+    return "does not name the dead rank: " + text;
+  return {};
+}
+
 // Collectives of all protocols until one fails; what was wrong with the failure.
 std::string run_until_failure(tr_comm_t comm, int rank, int victim) {
   constexpr std::uint64_t kMost = 90000;
@@ -44,13 +55,8 @@ std::string run_until_failure(tr_comm_t comm, int rank, int victim) {
         break;
     }
     if (r == TR_SUCCESS) continue;
-    const std::string text = tr_get_last_error();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (rank == victim) return {};
-    if (seconds > 4) return "took " + std::to_string(seconds) + " s to fail: " + text;
-    if (r != TR_REMOTE_ERROR) return "failed otherwise: " + text;
-    if (text.find("rank " + std::to_string(victim)) == std::string::npos)
-      return "does not name the dead rank: " + text;
+    if (const std::string wrong = wrong_failure(r, victim, start, 4); !wrong.empty()) return wrong;
     // A call on a stream fails at once, too.
     if (tr_all_reduce(a.get(), b.get(), 60, TR_FLOAT32, TR_SUM, comm, stream.get()) != r)
       return "the next call did not fail";
@@ -76,14 +82,7 @@ std::string pass_on_until_failure(tr_comm_t comm, int rank, int size, int victim
       r = tr_all_reduce(a.get(), b.get(), count, TR_FLOAT32, TR_MAX, comm, s);
     if (r == TR_SUCCESS) r = tr_stream_synchronize(s);
     if (r == TR_SUCCESS) continue;
-    const std::string text = tr_get_last_error();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (rank == victim) return {};
-    if (seconds > 2) return "took " + std::to_string(seconds) + " s to fail: " + text;
-    if (r != TR_REMOTE_ERROR) return "failed otherwise: " + text;
-    if (text.find("rank " + std::to_string(victim)) == std::string::npos)
-      return "does not name the dead rank: " + text;
-    return {};
+    return rank == victim ? "" : wrong_failure(r, victim, start, 2);
   }
 }
 

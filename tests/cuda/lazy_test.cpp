@@ -12,7 +12,7 @@ namespace {
 TEST(Lazy, AFirstLaunchDoesNotWaitForAKernelThatWaitsForTheRank) {
   const Env timeout("TR_TIMEOUT_S", "5");
   constexpr int kRanks = 2;
-  constexpr std::uint64_t kFew = 100, kMany = 40000;  // protocols LL and Simple
+  constexpr std::uint64_t kFew = 100, kSome = 40000, kMany = 100'000;  // LL, LL128, Simple
   const Comms both(kRanks), alone(1);
   ASSERT_TRUE(both.ok() && alone.ok()) << both.made(0);
   const DeviceArray<float> x(kFew, 1), y(kFew, 2), z(kMany, 3);  // cudaMalloc waits, too
@@ -22,7 +22,7 @@ TEST(Lazy, AFirstLaunchDoesNotWaitForAKernelThatWaitsForTheRank) {
     const DeviceArray<float>& mine = r == 0 ? x : y;
     if (r == 1) {
       while (!is_waiting.load(std::memory_order_acquire)) std::this_thread::yield();
-      for (const std::uint64_t count : {kFew, kMany}) {
+      for (const std::uint64_t count : {kFew, kSome, kMany}) {
         EXPECT_TR(
             tr_all_reduce(z.get(), z.get(), count, TR_FLOAT32, TR_SUM, alone[0], other.get()));
         EXPECT_TR(tr_broadcast(z.get(), z.get(), count, TR_FLOAT32, 0, alone[0], other.get()));
