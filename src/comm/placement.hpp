@@ -1,7 +1,7 @@
 // Placement: the cores that a communicator's ranks run on, and what a rank that waits makes of it.
 //
 // Where ranks outnumber cores, most of a small operation is switches between ranks of one core. Two
-// things save switches (4 ranks on 2 cores, 8 bytes: perf/README.md):
+// things save switches (ARCHITECTURE.md, decision 20, has the numbers):
 //   - A rank that waits for one of its own core yields at once, because the other cannot move
 //     before; for one of another core it spins a little, because that one is likely to be running.
 //   - Three ranks on one core and one on another take about twice as long as two and two. The

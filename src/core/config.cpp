@@ -41,7 +41,8 @@ const EnvVar kTable[] = {
     {"TR_WARN_S", Kind::kSeconds, &Config::warn_ms, 10, kMaxWaitMs, 0, "never",
      "a wait longer than this reports who is missing"},
     {"TR_SPIN", Kind::kCount, &Config::spin, 0, 1'000'000'000, -1, "chosen by cores and ranks",
-     "polls of a wait before it yields its core"},
+     "most polls of a wait before it yields its core, fewer where they do not pay; none where it "
+     "waits for a rank on that core"},
     {"TR_LINK_BYTES", Kind::kBytes, &Config::link_bytes, 4 * kKiB, kGiB, 0, "chosen",
      "slot data of a link between two ranks"},
     {"TR_CAST_BYTES", Kind::kBytes, &Config::cast_bytes, 4 * kKiB, kGiB, 0, "chosen",
