@@ -1,0 +1,117 @@
+// Comm: one group of ranks, whichever library moves the bytes. What Mesh, layers, gradient
+// reduction and the pipeline are written against.
+//
+// Every operation is enqueued and returns; a group's operations run in issue order, which must be
+// the same on all its ranks. wait(mark) makes what the caller computes next come after them: it
+// blocks on the host, and orders the compute stream on a device. Buffers stay until then. What was
+// computed before an operation was issued is seen by it.
+//
+// Backends: "treering" (processes, or threads as make_threads_comms makes them); "mpi", "gloo" and
+// "nccl" for comparison, where the build or the machine has them; "count", which moves nothing and
+// counts what would be moved, for any number of ranks.
+//
+// Errors are those of the library beneath, with its whole text. Threads: one rank's thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "treering/parallel/tensor.hpp"
+
+namespace tr::par {
+
+enum class Operation : std::uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kBroadcast,
+  kSend,
+  kRecv,
+  kBarrier,
+};
+inline constexpr int kNumOperations = 8;
+const char* name_of(Operation operation);  // "all_reduce"
+
+// What this rank sent, counted when an operation is issued: the bytes that a ring sends (all_reduce
+// 2 (n-1)/n S, reduce_scatter and all_gather (n-1)/n S, all_to_all (n-1)/n S, broadcast S where a
+// ring sends), to the byte, with chunks as a ring cuts them. Receives count as calls alone.
+struct Traffic {
+  struct Row {
+    std::int64_t calls = 0, bytes = 0, messages = 0;
+  };
+  std::array<Row, kNumOperations> rows;
+  const Row& operator[](Operation operation) const { return rows[static_cast<int>(operation)]; }
+  std::int64_t bytes() const;
+};
+
+enum class Reduction : std::uint8_t { kSum, kMax };
+
+class Comm {
+ public:
+  using Mark = std::uint64_t;  // of an operation; 0: of none
+
+  virtual ~Comm() = default;
+  virtual const char* backend() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  const Traffic& traffic() const { return traffic_; }
+  void reset_traffic() { traffic_ = {}; }
+
+  // Views are contiguous. send and recv may be the same view.
+  Result<Mark> all_reduce(const View& send, const View& recv, Reduction op = Reduction::kSum);
+  // |send| = n |recv|, by elements; recv may be this rank's part of send.
+  Result<Mark> reduce_scatter(const View& send, const View& recv);
+  // |recv| = n |send|; send may be this rank's part of recv.
+  Result<Mark> all_gather(const View& send, const View& recv);
+  // Equal parts. |send| = |recv|, not the same memory.
+  Result<Mark> all_to_all(const View& send, const View& recv);
+  Result<Mark> broadcast(const View& data, int root);
+  // Matched in issue order between two ranks, and not ordered with collectives. A send and a
+  // receive that a rank has both issued progress together.
+  Result<Mark> send(const View& data, int peer);
+  Result<Mark> recv(const View& data, int peer);
+  Status barrier();  // blocks
+
+  virtual Status wait(Mark mark) = 0;
+  Status wait_all() { return wait(last_); }
+
+  // Collective; ranks of one colour, ordered by key. Every rank gets a group.
+  virtual Result<std::unique_ptr<Comm>> split(int color, int key) = 0;
+  // Sums fold in rank order at one place, so that their bits equal the serial sum's.
+  // TR_UNSUPPORTED where the backend cannot.
+  virtual Status set_rank_order(bool on) = 0;
+
+ protected:
+  // Each issues the operation; the base has checked shapes, counted, and answers a group of one.
+  virtual Status do_all_reduce(const View& send, const View& recv, Reduction op) = 0;
+  virtual Status do_reduce_scatter(const View& send, const View& recv) = 0;
+  virtual Status do_all_gather(const View& send, const View& recv) = 0;
+  virtual Status do_all_to_all(const View& send, const View& recv) = 0;
+  virtual Status do_broadcast(const View& data, int root) = 0;
+  virtual Status do_send(const View& data, int peer) = 0;
+  virtual Status do_recv(const View& data, int peer) = 0;
+  virtual Status do_barrier() = 0;
+
+ private:
+  Traffic traffic_;
+  Mark last_ = 0;
+};
+
+// The world as the launcher says (treering: from_env; mpi, gloo: its ranks), for a backend by name.
+// TR_UNSUPPORTED names what the build or the machine lacks.
+Result<std::unique_ptr<Comm>> make_world(std::string_view backend);
+// Adds a backend to make_world; a program that links an adapter to another library (peers/) calls
+// it first.
+using WorldFactory = Result<std::unique_ptr<Comm>> (*)();
+void register_backend(std::string_view name, WorldFactory make);
+// `size` ranks in this process, one for each thread.
+Result<std::vector<std::unique_ptr<Comm>>> make_threads_comms(int size);
+// Rank `rank` of `size` that do not exist.
+std::unique_ptr<Comm> make_count_comm(int rank, int size);
+
+}  // namespace tr::par
