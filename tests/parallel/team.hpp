@@ -1,6 +1,8 @@
 // Ranks as threads, and a stage's forward and backward passes on them.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <map>
