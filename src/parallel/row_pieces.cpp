@@ -84,9 +84,9 @@ Result<Tensor> scatter_rows(Comm& tp, Compute& compute, std::int64_t rows, std::
     for (int q = 0; q < tp.size(); ++q) {
       TRY(make({q * rows + now.mine.first, now.mine.count}, now.block(q)));
     }
-    TRY(last.in_flight.wait());
     TRY(keep(tp, now,
              tp.reduce_scatter(now.blocks.view(), to.row_range(now.mine.first, now.mine.count))));
+    TRY(last.in_flight.wait());  // its blocks go
     last = std::move(now);
   }
   TRY(last.in_flight.wait());
