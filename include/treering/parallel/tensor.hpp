@@ -47,6 +47,7 @@ struct View {
   // Of contiguous memory: the same elements as one row.
   View flat() const { return {data, 1, elements(), elements(), type}; }
   void* at(std::int64_t row, std::int64_t col) const {
+    if (data == nullptr) return nullptr;
     return static_cast<std::byte*>(data) +
            (row * stride + col) * static_cast<std::int64_t>(size_of(type));
   }
