@@ -41,7 +41,7 @@ EXCEPTIONS = [
 CONSTEXPR_STD = {'algorithm', 'array', 'bit', 'compare', 'concepts', 'cstddef', 'cstdint', 'limits',
                  'numeric', 'type_traits', 'utility'}
 HOST_ONLY = re.compile(r'\b(throw|virtual|new|delete|malloc|std::(vector|string|map|function|deque))\b')
-CUDA_HEADER = re.compile(r'^(cuda|nccl|nvml|cooperative_groups|device_)')
+CUDA_HEADER = re.compile(r'^(cublas|cuda|nccl|nvml|nvtx|nvToolsExt|cooperative_groups|device_)')
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 # Programs over the public API: the root is not on their include path, so that they cannot look inside.
 LOCAL_ROOMS = {'tests', 'peers', 'perf', 'examples', 'cli'}
@@ -171,6 +171,7 @@ SAMPLES = [
     ('src/comm/a.cpp', '#include "communicator.hpp"', True),
     ('src/comm/a.cpp', '// #include "api/handles.hpp"', False),
     ('src/engine/a.cpp', '#include <cuda_runtime.h>', True),
+    ('src/core/ranges.cpp', '#include <nvtx3/nvToolsExt.h>', True),
     ('algos/x.hpp', '#include <vector>\ntemplate <class P>\nvoid f(P& p);', True),
     ('algos/x.hpp', '#include <cstdint>\ntemplate <class P>\nvoid f(P& p) { p.send(new int); }', True),
     ('algos/schedule.hpp', '#include <vector>\nstruct Schedule;', False),
