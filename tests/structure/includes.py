@@ -32,8 +32,8 @@ EXCEPTIONS = [
     # reader's own.
     (r'src/cli/(explain|perf/traffic)', r'(algos|core)/'),
     (r'examples/\d+_custom_algorithm', r'(algos|core)/'),
-    # The ladder's kernels are written with the flags and lines of the library's.
-    (r'examples/ladder/', r'algos/cuda/'),
+    # The ladder's kernels are written with the flags and lines of the library's, those of compute/ started as these.
+    (r'examples/(ladder|compute/cuda_operations)', r'algos/cuda/'),
     # `treering env` prints the table of variables; `treering run` uses the core's handles and deadlines.
     (r'src/cli/(env|run)', r'core/'),
 ]
@@ -166,6 +166,8 @@ SAMPLES = [
     ('examples/01_hello.cpp', '#include "treering/treering.hpp"', False),
     ('examples/ladder/ladder.cuh', '#include "algos/cuda/ptx.cuh"', False),
     ('examples/ladder/ladder.cuh', '#include "core/status.hpp"', True),
+    ('examples/compute/cuda_operations.cu', '#include "algos/cuda/launch.cuh"', False),
+    ('examples/compute/device.hpp', '#include "algos/cuda/launch.cuh"', True),
     ('include/treering/a.hpp', '#include "core/status.hpp"', True),
     ('src/comm/a.cpp', '#include "../core/status.hpp"', True),
     ('src/comm/a.cpp', '#include "communicator.hpp"', True),
