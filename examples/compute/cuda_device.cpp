@@ -9,6 +9,7 @@ namespace compute {
 namespace {
 
 std::string words(cudaError_t error, const char* what) {
+  (void)cudaGetLastError();  // it is told here: the next call must not find it again
   return std::string(what) + ": " + cudaGetErrorString(error);
 }
 
