@@ -140,13 +140,9 @@ void Trainer::announce() {
   std::printf("%d rank%s, %s: %d + %d rows, batch %d; net %s\n", comm_.size(),
               comm_.size() == 1 ? "" : "s", options_.data.c_str(), task_.data.train.rows(),
               task_.data.test.rows(), options_.batch, net().to_string().c_str());
-  const bool is_slow = options_.gemm == "auto" && backend_.gemm->name() == std::string_view("ref");
-  std::printf("on %s, gemm %s%s; seed %" PRIu64 "; %zu gradient bucket(s), MiB:",
-              backend_.device->name().c_str(), backend_.gemm->name(),
-              !is_slow                     ? ""
-              : backend_.device->is_host() ? " (built without OpenBLAS)"
-                                           : " (no cuBLAS found)",
-              options_.seed, reducer_.buckets().size());
+  std::printf("on %s, gemm %s; seed %" PRIu64 "; %zu gradient bucket(s), MiB:",
+              backend_.device->name().c_str(), backend_.gemm->name(), options_.seed,
+              reducer_.buckets().size());
   for (const Bucket& b : reducer_.buckets()) {
     std::printf(" %.2f", sizeof(float) * static_cast<double>(b.end - b.begin) / (1 << 20));
   }
