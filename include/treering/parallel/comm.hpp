@@ -16,7 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -44,21 +44,34 @@ struct Traffic {
   struct Row {
     std::int64_t calls = 0, bytes = 0, messages = 0;
   };
-  std::array<Row, kNumOperations> rows;
+  std::array<Row, kNumOperations> rows = {};
   const Row& operator[](Operation operation) const { return rows[static_cast<int>(operation)]; }
+  Row& operator[](Operation operation) { return rows[static_cast<int>(operation)]; }
   std::int64_t bytes() const;
+  Traffic& operator+=(const Traffic& other);
 };
+// One call's row, for a prediction. `elements` are those of the whole vector: of what a
+// reduce_scatter reads, of what an all_gather leaves. A group of one sends nothing.
+Traffic::Row ring_traffic(Operation operation, std::int64_t elements, DType type, int rank,
+                          int size, int root = 0);
 
 enum class Reduction : std::uint8_t { kSum, kMax };
+
+// Ends a registration.
+using Registration = std::shared_ptr<const void>;
 
 class Comm {
  public:
   using Mark = std::uint64_t;  // of an operation; 0: of none
 
+  Comm() = default;
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
   virtual ~Comm() = default;
   virtual const char* backend() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  virtual bool is_dry() const { return false; }  // nothing is moved: received data is undefined
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
@@ -77,17 +90,23 @@ class Comm {
   Result<Mark> recv(const View& data, int peer);
   Status barrier();  // blocks
 
+  // For one operation, and the collectives that were issued before a collective.
   virtual Status wait(Mark mark) = 0;
-  Status wait_all() { return wait(last_); }
+  virtual Status wait_all() = 0;
 
-  // Collective; ranks of one colour, ordered by key. Every rank gets a group.
-  virtual Result<std::unique_ptr<Comm>> split(int color, int key) = 0;
+  // Collective: groups of the ranks of one colour, in this group's order. colors[q] is rank q's,
+  // and everybody gives the same list, so that nobody need ask.
+  Result<std::unique_ptr<Comm>> split(std::span<const int> colors);
+  // Collective, and worth it for long buffers that stay: the backend may let peers reach `memory`,
+  // a Tensor's, directly while the answer lives. It ends before the tensor and the group.
+  virtual Result<Registration> register_memory(const View& memory);
   // Sums fold in rank order at one place, so that their bits equal the serial sum's.
   // TR_UNSUPPORTED where the backend cannot.
   virtual Status set_rank_order(bool on) = 0;
 
  protected:
-  // Each issues the operation; the base has checked shapes, counted, and answers a group of one.
+  // Each issues the operation as mark last(); the base has checked shapes, counted, and answers a
+  // group of one.
   virtual Status do_all_reduce(const View& send, const View& recv, Reduction op) = 0;
   virtual Status do_reduce_scatter(const View& send, const View& recv) = 0;
   virtual Status do_all_gather(const View& send, const View& recv) = 0;
@@ -96,8 +115,20 @@ class Comm {
   virtual Status do_send(const View& data, int peer) = 0;
   virtual Status do_recv(const View& data, int peer) = 0;
   virtual Status do_barrier() = 0;
+  // The group that `rank` is number `new_rank` of `new_size` in.
+  virtual Result<std::unique_ptr<Comm>> do_split(int color, int new_rank, int new_size) = 0;
+  // In a group of one, what a collective leaves to do. On the host unless overridden.
+  virtual Status do_copy(const View& from, const View& to);
+  Mark last() const { return last_; }
 
  private:
+  enum class Shape : std::uint8_t { kEqual, kSendIsWhole, kRecvIsWhole };
+  Status check(Operation operation, const View& send, const View& recv, Shape shape) const;
+  Status check_peer(Operation operation, const View& data, int peer, bool may_be_self) const;
+  // Counts and numbers a call, and has it issued.
+  template <class Issue>
+  Result<Mark> issue(Operation operation, std::int64_t elements, DType type, int root,
+                     const Issue& issue);
   Traffic traffic_;
   Mark last_ = 0;
 };

@@ -5,6 +5,7 @@
 // Model Training on GPU Clusters Using Megatron-LM", SC 2021).
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 
@@ -54,6 +55,8 @@ class Mesh {
 
  private:
   Mesh() = default;
+  std::array<Comm*, 6> all() const;
+
   MeshShape shape_;
   Coordinates at_;
   std::unique_ptr<Comm> world_, dp_, tp_, model_, pp_forward_, pp_backward_;

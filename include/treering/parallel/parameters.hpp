@@ -117,6 +117,7 @@ class ParameterStore {
     int number = 0;          // of the parameter
     std::int64_t first = 0;  // flat, in the rank's local part
     View master, m, v;       // flat; empty where the optimizer has none
+    bool is_owner = true;    // false: another replica has the same and writes it
   };
   virtual std::vector<Piece> pieces() = 0;
   virtual Status set_steps(std::int64_t steps) = 0;

@@ -38,8 +38,7 @@ class Pipeline {
   // stages: this rank's, stages_per_rank of them. The schedule is verified here, and compared with
   // the other ranks': TR_MISMATCH if they differ.
   static Result<std::unique_ptr<Pipeline>> create(Mesh& mesh, Compute& compute, Schedule schedule,
-                                                  std::vector<Stage*> stages,
-                                                  std::int64_t boundary_width, DType type);
+                                                  std::vector<Stage*> stages, DType type);
   virtual ~Pipeline() = default;
   // One step's forward and backward passes. The score of the last stage's rank; zero elsewhere.
   virtual Result<Score> run(const PipelineInput& input, ActionObserver* observer = nullptr) = 0;

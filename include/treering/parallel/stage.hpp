@@ -47,6 +47,7 @@ struct MicroBatch {
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
   std::uint64_t step = 0;
+  bool is_training = true;  // false: nothing is dropped out, and nothing kept for backward
 };
 
 class Stage {

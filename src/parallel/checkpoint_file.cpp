@@ -1,0 +1,140 @@
+#include "parallel/checkpoint_file.hpp"
+
+#include <cerrno>
+#include <charconv>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <sstream>
+#include <string_view>
+#include <unistd.h>
+
+namespace tr::par {
+namespace {
+
+constexpr std::string_view kMagic = "treering checkpoint 1";
+
+Error system_error(const std::string& what, const std::string& path) {
+  return {TR_SYSTEM_ERROR, what + " " + path + ": " + std::strerror(errno)};
+}
+
+// Closes on every way out.
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Result<DType> type_from(const std::string& name) {
+  for (const DType type : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    if (name == name_of(type)) return type;
+  }
+  return Error{TR_INVALID_ARGUMENT, "unknown type '" + name + "'"};
+}
+
+}  // namespace
+
+std::string to_text(const CheckpointHeader& h) {
+  std::ostringstream out;
+  out.precision(17);
+  out << kMagic << "\nmodel " << h.model << "\ntype " << name_of(h.type) << "\nranks " << h.ranks
+      << "\nstep " << h.state.step << "\nposition " << h.state.position << "\nseed " << h.state.seed
+      << "\nloss_scale " << h.state.loss_scale << "\nclean_steps " << h.state.clean_steps
+      << "\npieces " << h.pieces.size() << '\n';
+  for (const PieceHeader& p : h.pieces) {
+    out << p.number << ' ' << p.tp_rank << ' ' << p.tp_size << ' ' << p.first << ' ' << p.count
+        << ' ' << p.has_m << ' ' << p.has_v << '\n';
+  }
+  out << "end\n";
+  return out.str();
+}
+
+Result<CheckpointHeader> parse_header(const std::string& text, std::size_t* end) {
+  const auto bad = [](const std::string& what) {
+    return Error{TR_INVALID_ARGUMENT, "not a checkpoint file: " + what};
+  };
+  constexpr std::string_view kEnd = "\nend\n";
+  const std::size_t at = text.find(kEnd);
+  if (text.compare(0, kMagic.size(), kMagic) != 0) return bad("it does not begin with its name");
+  if (at == std::string::npos) return bad("its header has no end");
+  *end = at + kEnd.size();
+  std::istringstream in(text.substr(0, at));
+  std::string line;
+  std::getline(in, line);
+  if (line != kMagic) return bad("another version: '" + line + "'");
+  CheckpointHeader h;
+  std::string key, type;
+  std::size_t pieces = 0;
+  in >> key;
+  if (key != "model" || !std::getline(in >> std::ws, h.model)) return bad("no line 'model'");
+  const auto read = [&](const char* name, auto& value) {
+    return static_cast<bool>(in >> key >> value) && key == name;
+  };
+  if (!read("type", type) || !read("ranks", h.ranks) || !read("step", h.state.step) ||
+      !read("position", h.state.position) || !read("seed", h.state.seed) ||
+      !read("loss_scale", h.state.loss_scale) || !read("clean_steps", h.state.clean_steps) ||
+      !read("pieces", pieces)) {
+    return bad("a line is missing after '" + key + "'");
+  }
+  Result<DType> known = type_from(type);
+  if (!known) return bad(known.error().message);
+  h.type = known.value();
+  if (h.ranks < 1) return bad("no ranks");
+  for (std::size_t i = 0; i < pieces; ++i) {
+    PieceHeader p;
+    if (!(in >> p.number >> p.tp_rank >> p.tp_size >> p.first >> p.count >> p.has_m >> p.has_v)) {
+      return bad("piece " + std::to_string(i) + " of " + std::to_string(pieces) + " is missing");
+    }
+    if (p.number < 0 || p.tp_size < 1 || p.tp_rank < 0 || p.tp_rank >= p.tp_size || p.first < 0 ||
+        p.count < 0) {
+      return bad("piece " + std::to_string(i) + " makes no sense");
+    }
+    h.pieces.push_back(p);
+  }
+  return h;
+}
+
+Status write_file(const std::string& path, const std::string& bytes) {
+  const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file.get() < 0) return system_error("cannot create", path);
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t wrote = ::write(file.get(), bytes.data() + done, bytes.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return system_error("cannot write", path);
+    done += static_cast<std::size_t>(wrote);
+  }
+  if (::fsync(file.get()) != 0) return system_error("cannot sync", path);
+  return {};
+}
+
+Status sync_folder(const std::string& path) {
+  const File folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) return system_error("cannot open", path);
+  if (::fsync(folder.get()) != 0) return system_error("cannot sync", path);
+  return {};
+}
+
+Result<std::string> read_file(const std::string& path) {
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return system_error("cannot open", path);
+  std::string bytes;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("cannot read", path);
+    if (got == 0) return bytes;
+    bytes.append(buffer, static_cast<std::size_t>(got));
+  }
+}
+
+}  // namespace tr::par

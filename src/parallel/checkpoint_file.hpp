@@ -1,0 +1,37 @@
+// One rank's file of a checkpoint: a text header, one line an item, then the pieces' elements.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "treering/parallel/checkpoint.hpp"
+
+namespace tr::par {
+
+// Which elements of which parameter; the order of the elements is that of the writer's local part.
+struct PieceHeader {
+  int number = 0;
+  int tp_rank = 0, tp_size = 1;  // of the writer
+  std::int64_t first = 0, count = 0;
+  bool has_m = false, has_v = false;
+};
+
+struct CheckpointHeader {
+  std::string model;  // Model::to_string(): what it must be loaded into
+  DType type = DType::kFloat32;
+  int ranks = 1;  // files of the checkpoint
+  TrainingState state;
+  std::vector<PieceHeader> pieces;
+};
+
+std::string to_text(const CheckpointHeader& header);
+// Reads the header at the beginning of a file's bytes; *end is where the elements begin.
+Result<CheckpointHeader> parse_header(const std::string& text, std::size_t* end);
+
+// The bytes are on disk, under this name or not at all, when it returns.
+Status write_file(const std::string& path, const std::string& bytes);
+Status sync_folder(const std::string& path);
+Result<std::string> read_file(const std::string& path);
+
+}  // namespace tr::par

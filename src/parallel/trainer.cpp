@@ -1,0 +1,453 @@
+#include "treering/parallel/trainer.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "treering/parallel/rng.hpp"
+
+#include "parallel/agree.hpp"
+#include "parallel/batches.hpp"
+
+namespace tr::par {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Error invalid(const std::string& what) { return {TR_INVALID_ARGUMENT, what}; }
+
+// How many layers each stage of the pipeline has.
+Result<std::vector<int>> stage_layers(const Model& model, const TrainerOptions& options) {
+  const int layers = static_cast<int>(model.layers().size());
+  const int stages = options.mesh.pp * options.stages_per_rank;
+  if (options.stages_per_rank < 1) return invalid("stages_per_rank must be at least 1");
+  if (layers < stages) {
+    return invalid(std::to_string(layers) + " layers cannot be " + std::to_string(stages) +
+                   " pipeline stages (pp " + std::to_string(options.mesh.pp) + " x " +
+                   std::to_string(options.stages_per_rank) + " a rank)");
+  }
+  if (options.stage_layers.empty()) return even_stages(layers, stages);
+  const int sum = std::accumulate(options.stage_layers.begin(), options.stage_layers.end(), 0);
+  const bool positive = std::all_of(options.stage_layers.begin(), options.stage_layers.end(),
+                                    [](int n) { return n > 0; });
+  if (static_cast<int>(options.stage_layers.size()) != stages || sum != layers || !positive) {
+    return invalid("stage_layers must be " + std::to_string(stages) +
+                   " numbers of at least 1 whose sum is " + std::to_string(layers));
+  }
+  return options.stage_layers;
+}
+
+class TrainerOfMesh final : public Trainer {
+ public:
+  TrainerOfMesh(Compute& compute, const Model& model, const TrainerOptions& options, Mesh mesh)
+      : compute_(compute),
+        model_(model),
+        options_(options),
+        scaler_(options.scaler),
+        mesh_(std::move(mesh)) {}
+  Status start(const std::vector<int>& layers_of_stage);
+
+  Result<StepReport> step(const Data& data, std::span<const std::int64_t> rows) override;
+  Result<Score> evaluate(const Data& data, std::span<const std::int64_t> rows) override;
+  Status save(const std::string& dir) override {
+    return save_checkpoint(
+        dir, mesh_, model_, compute_, *store_,
+        {store_->steps(), position_, options_.seed, scaler_.scale(), scaler_.clean_steps()});
+  }
+  Status load(const std::string& dir) override;
+
+  Mesh& mesh() override { return mesh_; }
+  ParameterStore& parameters() override { return *store_; }
+  const Schedule& schedule() const override { return schedule_; }
+  std::int64_t steps() const override { return store_->steps(); }
+  std::int64_t position() const override { return position_; }
+  void set_learning_rate(double lr) override { store_->set_learning_rate(lr); }
+  void set_observer(ActionObserver* observer) override { observer_ = observer; }
+  Result<std::uint64_t> check_replicas() override;
+
+ private:
+  bool is_first_stage_here() const { return mesh_.at().pp == 0; }
+  bool is_last_stage_here() const { return mesh_.at().pp == mesh_.shape().pp - 1; }
+  double normalizer(std::int64_t rows) const {
+    const auto outputs = static_cast<double>(model_.layers().back().out);
+    return static_cast<double>(rows) * (model_.loss() == Loss::kMeanSquare ? outputs : 1.0);
+  }
+  Status check_batch(const Data& data, std::span<const std::int64_t> rows) const;
+  Result<Pipeline*> pipeline_for(int micro_batches);
+  // Features of a micro-batch, in the first stage's layout.
+  Result<Spread> inputs(const Data& data, std::span<const std::int64_t> rows,
+                        const MicroBatch& batch);
+  std::vector<std::int32_t> labels(const Data& data, std::span<const std::int64_t> rows,
+                                   const MicroBatch& batch) const;
+  // The score of outputs, and their gradient if it is not empty.
+  Result<Score> loss(const Data& data, std::span<const std::int64_t> rows, const MicroBatch& batch,
+                     const View& outputs, double divisor, const View& gradient);
+  // On every rank, of the last stages' scores.
+  Result<Score> sum_scores(const Score& mine);
+  Status refuse_not_finite();
+  Result<Spread> forward_stage(Stage& stage, int number, const Data& data,
+                               std::span<const std::int64_t> rows, const MicroBatch& batch,
+                               Spread x);
+
+  Compute& compute_;
+  Model model_;
+  TrainerOptions options_;
+  LossScaler scaler_;
+  Mesh mesh_;
+  std::unique_ptr<ParameterStore> store_;
+  std::vector<std::unique_ptr<Stage>> stages_;          // of this rank
+  std::map<int, std::unique_ptr<Pipeline>> pipelines_;  // by number of micro-batches
+  Schedule schedule_;                                   // of the last step
+  ActionObserver* observer_ = nullptr;
+  std::int64_t position_ = 0;
+};
+
+Status TrainerOfMesh::start(const std::vector<int>& layers_of_stage) {
+  const int pp = mesh_.shape().pp, s = mesh_.at().pp;
+  std::vector<std::pair<int, int>> ranges;  // of layers, of all stages
+  for (const int count : layers_of_stage) {
+    const int first = ranges.empty() ? 0 : ranges.back().second;
+    ranges.emplace_back(first, first + count);
+  }
+  std::vector<ParameterSpec> mine;
+  for (const ParameterSpec& p : model_.parameters()) {
+    for (std::size_t i = static_cast<std::size_t>(s); i < ranges.size();
+         i += static_cast<std::size_t>(pp)) {
+      if (ranges[i].first <= p.layer && p.layer < ranges[i].second) mine.push_back(p);
+    }
+  }
+  StoreOptions store;
+  store.zero = options_.zero;
+  store.type = options_.type;
+  store.bucket_bytes = options_.bucket_bytes;
+  store.first_bucket_bytes = options_.first_bucket_bytes;
+  store.overlap = options_.overlap && !options_.check_finite;  // checked before they are summed
+  store.hook = options_.hook;
+  store.optimizer = options_.optimizer;
+  Result<std::unique_ptr<ParameterStore>> made =
+      ParameterStore::create(mesh_.dp(), mesh_.tp(), compute_, model_, std::move(mine), store);
+  if (!made) return made.error();
+  store_ = std::move(made).value();
+  if (Status done = store_->initialize(options_.seed); !done) return done;
+
+  StageOptions stage;
+  stage.type = options_.type;
+  stage.recompute = options_.recompute;
+  stage.overlap = options_.overlap;
+  stage.tp_chunks = options_.tp_chunks;
+  stage.seed = options_.seed;
+  for (std::size_t i = static_cast<std::size_t>(s); i < ranges.size();
+       i += static_cast<std::size_t>(pp)) {
+    Result<std::unique_ptr<Stage>> one = Stage::create(model_, ranges[i].first, ranges[i].second,
+                                                       mesh_.tp(), compute_, *store_, stage);
+    if (!one) return one.error();
+    stages_.push_back(std::move(one).value());
+  }
+  return {};
+}
+
+Status TrainerOfMesh::check_batch(const Data& data, std::span<const std::int64_t> rows) const {
+  if (rows.empty()) return invalid("a batch of no rows");
+  if (data.features() != model_.layers().front().in) {
+    return invalid("rows have " + std::to_string(data.features()) + " features, and the model " +
+                   std::to_string(model_.layers().front().in) + " inputs");
+  }
+  if (!model_.is_sequence_parallel()) return {};
+  const MeshShape& shape = mesh_.shape();
+  for (int d = 0; d < shape.dp; ++d) {
+    const auto total = static_cast<std::int64_t>(rows.size());
+    for (const MicroBatch& b : cut_batch(total, options_.micro_batch, d, shape.dp, 0)) {
+      if (b.rows % shape.tp == 0) continue;
+      return invalid("a micro-batch of " + std::to_string(b.rows) +
+                     " rows cannot be shared by tp " + std::to_string(shape.tp) +
+                     " ranks (sequence parallelism): " + std::to_string(total) + " rows, dp " +
+                     std::to_string(shape.dp) + ", micro-batches of " +
+                     std::to_string(options_.micro_batch));
+    }
+  }
+  return {};
+}
+
+Result<Pipeline*> TrainerOfMesh::pipeline_for(int micro_batches) {
+  std::unique_ptr<Pipeline>& pipeline = pipelines_[micro_batches];
+  if (pipeline != nullptr) return pipeline.get();
+  Result<Schedule> schedule = options_.schedule_csv.empty()
+                                  ? make_schedule(options_.schedule, mesh_.shape().pp,
+                                                  micro_batches, options_.stages_per_rank)
+                                  : schedule_from_csv(options_.schedule_csv);
+  if (!schedule) return schedule.error();
+  if (schedule.value().micro_batches != micro_batches) {
+    return invalid("the schedule is for " + std::to_string(schedule.value().micro_batches) +
+                   " micro-batches, and this batch has " + std::to_string(micro_batches));
+  }
+  std::vector<Stage*> stages;
+  for (const std::unique_ptr<Stage>& stage : stages_) stages.push_back(stage.get());
+  Result<std::unique_ptr<Pipeline>> made = Pipeline::create(
+      mesh_, compute_, std::move(schedule).value(), std::move(stages), options_.type);
+  if (!made) return made.error();
+  pipeline = std::move(made).value();
+  return pipeline.get();
+}
+
+Result<Spread> TrainerOfMesh::inputs(const Data& data, std::span<const std::int64_t> rows,
+                                     const MicroBatch& batch) {
+  Share part{batch.first_row, batch.rows};
+  const Layout layout = stages_.front()->boundary();
+  if (layout == Layout::kRows) {
+    part.count /= mesh_.shape().tp;
+    part.first += part.count * mesh_.at().tp;
+  }
+  const std::int64_t features = data.features();
+  std::vector<float> x(static_cast<std::size_t>(part.count * features));
+  data.read(
+      rows.subspan(static_cast<std::size_t>(part.first), static_cast<std::size_t>(part.count)), x,
+      {});
+  const auto make = [&](DType type) {
+    return Tensor::make(compute_.memory(), Use::kActivations, part.count, features, type);
+  };
+  Result<Tensor> read = make(DType::kFloat32);
+  if (!read) return read.error();
+  if (Status s = compute_.upload(x.data(), read.value().view()); !s) return s.error();
+  if (Status s = compute_.synchronize(); !s) return s.error();  // x ends here
+  if (options_.type == DType::kFloat32) return Spread{std::move(read).value(), layout};
+  Result<Tensor> converted = make(options_.type);
+  if (!converted) return converted.error();
+  if (Status s = compute_.copy(read.value().view(), converted.value().view()); !s) {
+    return s.error();
+  }
+  return Spread{std::move(converted).value(), layout};
+}
+
+std::vector<std::int32_t> TrainerOfMesh::labels(const Data& data,
+                                                std::span<const std::int64_t> rows,
+                                                const MicroBatch& batch) const {
+  if (model_.loss() != Loss::kCrossEntropy) return {};
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(batch.rows));
+  data.read(rows.subspan(static_cast<std::size_t>(batch.first_row), labels.size()), {}, labels);
+  return labels;
+}
+
+Result<Score> TrainerOfMesh::loss(const Data& data, std::span<const std::int64_t> rows,
+                                  const MicroBatch& batch, const View& outputs, double divisor,
+                                  const View& gradient) {
+  if (model_.loss() == Loss::kMeanSquare) {
+    return compute_.mean_square(outputs, divisor, scaler_.scale(), gradient);
+  }
+  return compute_.cross_entropy(outputs, labels(data, rows, batch), divisor, scaler_.scale(),
+                                gradient);
+}
+
+Result<Score> TrainerOfMesh::sum_scores(const Score& mine) {
+  // Shards of the last stage have the same score: one of them counts.
+  const bool counts = is_last_stage_here() && mesh_.at().tp == 0;
+  double sums[] = {counts ? mine.loss_sum : 0.0, counts ? static_cast<double>(mine.correct) : 0.0,
+                   counts ? static_cast<double>(mine.rows) : 0.0};
+  if (Status s = sum_over(mesh_.world(), compute_, sums); !s) return s.error();
+  return Score{sums[0], std::llround(sums[1]), std::llround(sums[2])};
+}
+
+// A NaN is named where it arose, before sums spread it to all replicas.
+Status TrainerOfMesh::refuse_not_finite() {
+  Result<std::string> found = store_->find_not_finite();
+  if (!found) return found.error();
+  const Status mine = found.value().empty() ? Status() : Status(invalid(found.value()));
+  return agree(mesh_.world(), compute_, mine);
+}
+
+Result<StepReport> TrainerOfMesh::step(const Data& data, std::span<const std::int64_t> rows) {
+  if (Status s = check_batch(data, rows); !s) return s.error();
+  const auto total = static_cast<std::int64_t>(rows.size());
+  const std::vector<MicroBatch> batches =
+      cut_batch(total, options_.micro_batch, mesh_.at().dp, mesh_.shape().dp,
+                static_cast<std::uint64_t>(store_->steps()));
+  Result<Pipeline*> pipeline = pipeline_for(static_cast<int>(batches.size()));
+  if (!pipeline) return pipeline.error();
+  schedule_ = pipeline.value()->schedule();
+
+  StepReport report;
+  report.micro_batches = static_cast<int>(batches.size());
+  PipelineInput input;
+  input.batches = batches;
+  input.inputs = [&](const MicroBatch& batch) { return inputs(data, rows, batch); };
+  input.loss = [&](const MicroBatch& batch, const Spread& outputs) -> Result<PipelineInput::Loss> {
+    const View& y = outputs.tensor.view();
+    Result<Tensor> gradient =
+        Tensor::make(compute_.memory(), Use::kActivations, y.rows, y.cols, y.type);
+    if (!gradient) return gradient.error();
+    Result<Score> score = loss(data, rows, batch, y, normalizer(total), gradient.value().view());
+    if (!score) return score.error();
+    return PipelineInput::Loss{score.value(), {std::move(gradient).value(), outputs.layout}};
+  };
+  Clock::time_point start = Clock::now();
+  Result<Score> mine = pipeline.value()->run(input, observer_);
+  if (!mine) return mine.error();
+  report.pipeline_s = seconds_since(start);
+
+  start = Clock::now();
+  if (options_.check_finite) {
+    if (Status s = refuse_not_finite(); !s) return s.error();
+  }
+  if (Status s = store_->finish(); !s) return s.error();
+  Result<double> norm = store_->gradient_norm(mesh_.model());
+  if (!norm) return norm.error();
+  Result<Score> score = sum_scores(mine.value());
+  if (!score) return score.error();
+  report.reduce_s = seconds_since(start);
+  report.score = score.value();
+  report.loss_scale = scaler_.scale();
+  report.gradient_norm = norm.value() / scaler_.scale();
+
+  start = Clock::now();
+  // All ranks have the same norm, so all skip a step or none.
+  report.skipped = scaler_.is_on() && !std::isfinite(norm.value());
+  scaler_.update(report.skipped);
+  double factor = 1.0 / report.loss_scale;
+  if (options_.clip_norm > 0.0 && report.gradient_norm > options_.clip_norm) {
+    factor *= options_.clip_norm / report.gradient_norm;
+  }
+  if (Status s = report.skipped ? store_->drop_gradients() : store_->step(factor); !s) {
+    return s.error();
+  }
+  position_ += total;
+  report.optimizer_s = seconds_since(start);
+  return report;
+}
+
+// Forward through stage `number`: from the rank of the stage before, to the rank of the next.
+Result<Spread> TrainerOfMesh::forward_stage(Stage& stage, int number, const Data& data,
+                                            std::span<const std::int64_t> rows,
+                                            const MicroBatch& batch, Spread x) {
+  const int pp = mesh_.shape().pp, stages = pp * options_.stages_per_rank;
+  Comm& comm = mesh_.pp_forward();
+  if (number == 0) {
+    Result<Spread> read = inputs(data, rows, batch);
+    if (!read) return read.error();
+    x = std::move(read).value();
+  } else if (pp > 1) {
+    const std::int64_t shards = stage.boundary() == Layout::kRows ? mesh_.shape().tp : 1;
+    Result<Tensor> received = Tensor::make(compute_.memory(), Use::kActivations,
+                                           batch.rows / shards, stage.input_width(), options_.type);
+    if (!received) return received.error();
+    Result<Comm::Mark> mark = comm.recv(received.value().view(), (number - 1) % pp);
+    if (!mark) return mark.error();
+    if (Status s = comm.wait(mark.value()); !s) return s.error();
+    x = {std::move(received).value(), stage.boundary()};
+  }
+  Result<Spread> y = stage.forward(batch, std::move(x));
+  if (!y || number == stages - 1 || pp == 1) return y;
+  Result<Comm::Mark> mark = comm.send(y.value().tensor.view(), (number + 1) % pp);
+  if (!mark) return mark.error();
+  if (Status s = comm.wait(mark.value()); !s) return s.error();
+  return y;
+}
+
+Result<Score> TrainerOfMesh::evaluate(const Data& data, std::span<const std::int64_t> rows) {
+  if (Status s = check_batch(data, rows); !s) return s.error();
+  const auto total = static_cast<std::int64_t>(rows.size());
+  Score mine;
+  for (MicroBatch batch : cut_batch(total, options_.micro_batch, mesh_.at().dp, mesh_.shape().dp,
+                                    static_cast<std::uint64_t>(store_->steps()))) {
+    batch.is_training = false;
+    Spread x;
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      const int number = mesh_.at().pp + static_cast<int>(i) * mesh_.shape().pp;
+      Result<Spread> y = forward_stage(*stages_[i], number, data, rows, batch, std::move(x));
+      if (!y) return y.error();
+      x = std::move(y).value();
+    }
+    if (!is_last_stage_here()) continue;
+    Result<Score> score = loss(data, rows, batch, x.tensor.view(), normalizer(total), View{});
+    if (!score) return score.error();
+    mine.loss_sum += score.value().loss_sum;
+    mine.correct += score.value().correct;
+    mine.rows += score.value().rows;
+  }
+  return sum_scores(mine);
+}
+
+Status TrainerOfMesh::load(const std::string& dir) {
+  Result<TrainingState> state = load_checkpoint(dir, mesh_, model_, compute_, *store_);
+  if (!state) return state.error();
+  if (state.value().seed != options_.seed) {
+    return invalid("the checkpoint was trained with seed " + std::to_string(state.value().seed) +
+                   ", and this run has " + std::to_string(options_.seed));
+  }
+  position_ = state.value().position;
+  scaler_.restore(state.value().loss_scale, state.value().clean_steps);
+  return {};
+}
+
+Result<std::uint64_t> TrainerOfMesh::check_replicas() {
+  Result<std::uint64_t> hash = store_->hash();
+  if (!hash) return hash.error();
+  // Of all replicas: as two exact halves, summed and compared.
+  const int dp = mesh_.shape().dp;
+  std::vector<double> halves(static_cast<std::size_t>(2 * dp));
+  halves[static_cast<std::size_t>(2 * mesh_.at().dp)] = static_cast<double>(hash.value() >> 32);
+  halves[static_cast<std::size_t>(2 * mesh_.at().dp + 1)] =
+      static_cast<double>(hash.value() & 0xffffffffu);
+  if (Status s = sum_over(mesh_.dp(), compute_, halves); !s) return s.error();
+  Status mine;
+  for (int d = 1; d < dp && mine; ++d) {
+    const auto i = static_cast<std::size_t>(2 * d);
+    if (halves[i] == halves[0] && halves[i + 1] == halves[1]) continue;
+    mine = Error{TR_MISMATCH, "replicas 0 and " + std::to_string(d) +
+                                  " have different parameters (pipeline stage " +
+                                  std::to_string(mesh_.at().pp) + ", shard " +
+                                  std::to_string(mesh_.at().tp) + ")"};
+  }
+  if (Status s = agree(mesh_.world(), compute_, mine); !s) return s.error();
+  // Of all stages and shards, in an order-free way: replica 0's, each mixed with its place.
+  const std::uint64_t placed = mix(hash.value() + static_cast<std::uint64_t>(mesh_.at().pp) * 1024 +
+                                   static_cast<std::uint64_t>(mesh_.at().tp));
+  double sums[4] = {};
+  for (int i = 0; i < 4; ++i) sums[i] = static_cast<double>((placed >> (16 * i)) & 0xffffu);
+  if (Status s = sum_over(mesh_.model(), compute_, sums); !s) return s.error();
+  std::uint64_t all = 0;
+  for (const double sum : sums) all = mix(all ^ static_cast<std::uint64_t>(sum));
+  return all;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trainer>> Trainer::create(std::unique_ptr<Comm> world, Compute& compute,
+                                                 const Model& model,
+                                                 const TrainerOptions& options) {
+  if (options.zero < 0 || options.zero > 3) return invalid("zero must be 0, 1, 2 or 3");
+  if (options.micro_batch < 0) return invalid("micro_batch must be at least 0");
+  if (options.hook != nullptr && options.zero != 0) {
+    return invalid("gradient compression works with zero 0 only");
+  }
+  if (Status s = model.check(options.mesh.tp); !s) return s.error();
+  Result<std::vector<int>> layers = stage_layers(model, options);
+  if (!layers) return layers.error();
+  Result<Mesh> mesh = Mesh::create(std::move(world), options.mesh);
+  if (!mesh) return mesh.error();
+  if (Status s = mesh.value().set_rank_order(options.rank_order); !s) return s.error();
+  auto trainer = std::make_unique<TrainerOfMesh>(compute, model, options, std::move(mesh).value());
+  if (Status s = trainer->start(layers.value()); !s) return s.error();
+  return std::unique_ptr<Trainer>(std::move(trainer));
+}
+
+std::vector<std::int64_t> shuffled_rows(std::int64_t rows, std::uint64_t seed, int epoch) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  const std::uint64_t stream = shuffle_stream(epoch);
+  for (std::size_t i = order.size(); i > 1; --i) {  // Fisher-Yates
+    std::swap(order[i - 1], order[random_bits(seed, stream, i) % i]);
+  }
+  return order;
+}
+
+Share share_of(std::int64_t total, int index, int parts) {
+  const std::int64_t each = total / parts, more = total % parts;
+  return {index * each + std::min<std::int64_t>(index, more), each + (index < more ? 1 : 0)};
+}
+
+}  // namespace tr::par
