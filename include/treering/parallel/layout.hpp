@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "treering/parallel/comm.hpp"
 #include "treering/parallel/compute.hpp"
@@ -44,6 +45,32 @@ struct Spread {
   Layout layout = Layout::kReplicated;
 };
 
+// An operation whose buffers must stay until it has ended: it is waited for, on the error path too.
+class InFlight {
+ public:
+  InFlight() = default;
+  InFlight(Comm& comm, Comm::Mark mark) : comm_(&comm), mark_(mark) {}
+  InFlight(InFlight&& other) noexcept
+      : comm_(std::exchange(other.comm_, nullptr)), mark_(other.mark_) {}
+  InFlight& operator=(InFlight&& other) noexcept {
+    if (this != &other) {
+      (void)wait();
+      comm_ = std::exchange(other.comm_, nullptr);
+      mark_ = other.mark_;
+    }
+    return *this;
+  }
+  ~InFlight() { (void)wait(); }
+  Status wait() {
+    Comm* comm = std::exchange(comm_, nullptr);
+    return comm == nullptr ? Status() : comm->wait(mark_);
+  }
+
+ private:
+  Comm* comm_ = nullptr;
+  Comm::Mark mark_ = 0;
+};
+
 // A change of layout that is under way: started, so that the caller can compute beside it, then
 // finished.
 class Relayout {
@@ -51,16 +78,32 @@ class Relayout {
   // Takes `from` over and keeps it until the end. Nothing is sent where the table says "-" or
   // "slice", or where the group is one rank.
   static Result<Relayout> start(Comm& tp, Compute& compute, Spread from, Layout to, Use use);
+  // The same of what stays the caller's: unchanged, and there until the end. Where nothing moves,
+  // it is copied.
+  static Result<Relayout> start(Comm& tp, Compute& compute, const View& from, Layout layout,
+                                Layout to, Use use);
   Result<Spread> finish() &&;
 
  private:
+  static Result<Relayout> prepare(Comm& tp, Compute& compute, const View& from, Layout layout,
+                                  Layout to, Use use);
+  Status issue(const View& from, bool is_owned);
+  Status reduce(const View& from, bool is_owned);
+  Status gather(const View& from);
+  Status scatter(const View& from);
+  Result<Tensor> make(const LocalShape& shape, Use use) const;
+  template <class Body>
+  Status make_result(const Body& body);
+  Status keep(Result<Comm::Mark> issued);
+
   Comm* tp_ = nullptr;
   Compute* compute_ = nullptr;
-  Comm::Mark mark_ = 0;
   Layout from_ = Layout::kReplicated, to_ = Layout::kReplicated;
   Use use_ = Use::kActivations;
-  Spread source_;
-  Tensor packed_, arrived_;
+  DType type_ = DType::kFloat32;
+  LocalShape shape_;                           // of this rank's part of the result
+  Tensor source_, packed_, arrived_, result_;  // packed and arrived: block after block
+  InFlight in_flight_;                         // the last member: gone before the buffers
 };
 inline Result<Spread> relayout(Comm& tp, Compute& compute, Spread from, Layout to,
                                Use use = Use::kActivations) {
@@ -69,7 +112,8 @@ inline Result<Spread> relayout(Comm& tp, Compute& compute, Spread from, Layout t
   return std::move(started).value().finish();
 }
 
-// Bytes that each rank sends to get from one layout to another (table above).
+// Bytes that each rank sends to get from one layout to another (table above). Where an all-reduce's
+// elements cannot be cut evenly, the average, rounded down.
 std::int64_t relayout_bytes(Layout from, Layout to, std::int64_t rows, std::int64_t cols,
                             DType type, int ranks);
 

@@ -80,9 +80,14 @@ class Model {
   Status check(int tp) const;
 
  private:
+  // The last layer; without one, a place to write to, and check() says which call came too early.
+  LayerSpec& last(const char* call);
+
   Loss loss_;
   bool sequence_parallel_ = false;
   std::vector<LayerSpec> layers_;
+  LayerSpec nobody_;
+  std::string misplaced_;
 };
 
 // Layers of stage s of p: contiguous, as even as can be, the earlier stages longer ("3/3/4" needs

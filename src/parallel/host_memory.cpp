@@ -1,0 +1,62 @@
+#include "parallel/host_memory.hpp"
+
+#include <cstdlib>
+
+#include "treering/treering.h"
+
+namespace tr::par {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+// A block of tr_mem_alloc is a file and a mapping of its own: too dear for a bias.
+constexpr std::size_t kSmallBytes = 64 << 10;
+
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+void free_block(void* data, std::size_t bytes) {
+  if (bytes < kSmallBytes) {
+    std::free(data);
+  } else {
+    (void)tr_mem_free(data);
+  }
+}
+
+}  // namespace
+
+void* HostMemory::allocate(std::size_t bytes) {
+  std::vector<void*>& kept = kept_[bytes];
+  if (!kept.empty()) {
+    void* data = kept.back();
+    kept.pop_back();
+    kept_bytes_ -= static_cast<std::int64_t>(bytes);
+    return data;
+  }
+  if (bytes < kSmallBytes) return std::aligned_alloc(kAlignment, round_up(bytes));
+  void* data = nullptr;
+  return tr_mem_alloc(&data, bytes) == TR_SUCCESS ? data : nullptr;
+}
+
+void HostMemory::release(void* data, std::size_t bytes) {
+  if (kept_bytes_ + static_cast<std::int64_t>(bytes) > peak_bytes()) {
+    free_block(data, bytes);
+    return;
+  }
+  kept_[bytes].push_back(data);
+  kept_bytes_ += static_cast<std::int64_t>(bytes);
+}
+
+HostMemory::~HostMemory() {
+  for (const auto& [bytes, blocks] : kept_) {
+    for (void* data : blocks) free_block(data, bytes);
+  }
+}
+
+void* DryMemory::allocate(std::size_t bytes) {
+  const std::uintptr_t at = next_;
+  next_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return reinterpret_cast<void*>(at);
+}
+
+}  // namespace tr::par
