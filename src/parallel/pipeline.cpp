@@ -16,7 +16,7 @@ using Kind = Action::Kind;
 
 constexpr int kExchangesKept = 2;  // sends of older exchanges are waited for
 
-Error invalid(std::string text) { return {TR_INVALID_ARGUMENT, std::move(text)}; }
+Error unfit(std::string text) { return {TR_INVALID_ARGUMENT, std::move(text)}; }
 
 // Everybody's numbers, rank by rank.
 Result<std::vector<double>> gather_numbers(Comm& comm, Compute& compute,
@@ -74,9 +74,9 @@ Status compare_widths(Mesh& mesh, Compute& compute, const Schedule& schedule,
   };
   for (int stage = 1; stage < schedule.stages(); ++stage) {
     if (width(stage, 0) == width(stage - 1, 1)) continue;
-    return invalid("stage " + std::to_string(stage) + " takes " + std::to_string(width(stage, 0)) +
-                   " columns, but stage " + std::to_string(stage - 1) + " gives " +
-                   std::to_string(width(stage - 1, 1)));
+    return unfit("stage " + std::to_string(stage) + " takes " + std::to_string(width(stage, 0)) +
+                 " columns, but stage " + std::to_string(stage - 1) + " gives " +
+                 std::to_string(width(stage - 1, 1)));
   }
   return {};
 }
@@ -300,8 +300,8 @@ class Step {
 
 Result<Score> PipelineOfMesh::run(const PipelineInput& input, ActionObserver* observer) {
   if (input.batches.size() != static_cast<std::size_t>(schedule_.micro_batches)) {
-    return invalid("the schedule is for " + std::to_string(schedule_.micro_batches) +
-                   " micro-batches, not " + std::to_string(input.batches.size()));
+    return unfit("the schedule is for " + std::to_string(schedule_.micro_batches) +
+                 " micro-batches, not " + std::to_string(input.batches.size()));
   }
   return Step(*this, input, observer).run();
 }
@@ -313,12 +313,12 @@ Result<std::unique_ptr<Pipeline>> Pipeline::create(Mesh& mesh, Compute& compute,
   TRY(compare_schedules(mesh, compute, schedule));
   TRY(verify(schedule));
   if (schedule.ranks != mesh.shape().pp) {
-    return invalid("the schedule is for " + std::to_string(schedule.ranks) +
-                   " ranks, but the mesh has pp " + std::to_string(mesh.shape().pp));
+    return unfit("the schedule is for " + std::to_string(schedule.ranks) +
+                 " ranks, but the mesh has pp " + std::to_string(mesh.shape().pp));
   }
   if (stages.size() != static_cast<std::size_t>(schedule.stages_per_rank)) {
-    return invalid("the schedule has " + std::to_string(schedule.stages_per_rank) +
-                   " stages a rank, not " + std::to_string(stages.size()));
+    return unfit("the schedule has " + std::to_string(schedule.stages_per_rank) +
+                 " stages a rank, not " + std::to_string(stages.size()));
   }
   TRY(compare_widths(mesh, compute, schedule, stages));
   return std::unique_ptr<Pipeline>(std::make_unique<PipelineOfMesh>(

@@ -70,12 +70,12 @@ std::vector<Action> zero_bubble(int r, int p, int m) {
   return actions;
 }
 
-std::string numbers(int p, int m, int v) {
+std::string counts_of(int p, int m, int v) {
   return std::to_string(p) + " ranks, " + std::to_string(m) + " micro-batches, " +
          std::to_string(v) + " stages a rank";
 }
 
-Status check(std::string_view name, int p, int m, int v) {
+Status check_numbers(std::string_view name, int p, int m, int v) {
   constexpr std::string_view kNames[] = {"naive", "gpipe", "1f1b", "interleaved", "zb-h1"};
   const auto bad = [](std::string text) { return Error{TR_INVALID_ARGUMENT, std::move(text)}; };
   if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
@@ -83,7 +83,7 @@ Status check(std::string_view name, int p, int m, int v) {
                "\"; there are naive, gpipe, 1f1b, interleaved and zb-h1");
   }
   if (p < 1 || m < 1 || v < 1 || p > kMaxRanks || m > kMaxMicroBatches || v > kMaxStages / p) {
-    return bad("no schedule has " + numbers(p, m, v) + ": each is at least 1, ranks at most " +
+    return bad("no schedule has " + counts_of(p, m, v) + ": each is at least 1, ranks at most " +
                std::to_string(kMaxRanks) + ", stages " + std::to_string(kMaxStages) +
                ", micro-batches " + std::to_string(kMaxMicroBatches));
   }
@@ -140,7 +140,7 @@ void add_communication(Schedule& schedule) {
 Result<Schedule> make_schedule(std::string_view name, int ranks, int micro_batches,
                                int stages_per_rank) {
   const int p = ranks, m = micro_batches, v = stages_per_rank;
-  if (const Status sound = check(name, p, m, v); !sound) return sound.error();
+  if (const Status sound = check_numbers(name, p, m, v); !sound) return sound.error();
   Schedule schedule{std::string(name), p, m, v, {}};
   for (int r = 0; r < p; ++r) {
     schedule.actions.push_back(name == "naive"   ? one_stage(r, m, 0)

@@ -22,7 +22,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 // Cuts `text` at the first `separator`: answers what is before it, leaves what is behind.
-std::string_view take(std::string_view& text, char separator) {
+std::string_view cut_at(std::string_view& text, char separator) {
   const std::size_t at = text.find(separator);
   const std::string_view piece = text.substr(0, at);
   text = at == std::string_view::npos ? std::string_view{} : text.substr(at + 1);
@@ -43,13 +43,13 @@ struct Line {
   Action action;
 };
 
-Result<Line> parse(std::string_view text) {
+Result<Line> parse_line(std::string_view text) {
   const auto bad = [](const std::string& what) { return Error{TR_INVALID_ARGUMENT, what}; };
   std::array<std::string_view, 4> fields;
   if (std::count(text.begin(), text.end(), ',') != 3) {
     return bad("it has not four fields, " + std::string(kHeading));
   }
-  for (std::string_view& field : fields) field = trimmed(take(text, ','));
+  for (std::string_view& field : fields) field = trimmed(cut_at(text, ','));
   const auto wrong = [&](const char* what, std::string_view field, int limit) {
     return bad(std::string(what) + " \"" + std::string(field.substr(0, 40)) +
                "\" is not a number from 0 to " + std::to_string(limit - 1));
@@ -115,9 +115,9 @@ std::string to_string(const Action& action, bool with_stage) {
 Result<Schedule> schedule_from_csv(std::string_view text) {
   std::vector<Line> lines;
   for (int number = 1; !text.empty(); ++number) {
-    const std::string_view line = trimmed(take(text, '\n'));
+    const std::string_view line = trimmed(cut_at(text, '\n'));
     if (line.empty() || line.front() == '#' || (number == 1 && line == kHeading)) continue;
-    Result<Line> parsed = parse(line);
+    Result<Line> parsed = parse_line(line);
     if (!parsed) {
       return Error{TR_INVALID_ARGUMENT,
                    "line " + std::to_string(number) + ": " + parsed.error().message};

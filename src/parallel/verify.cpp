@@ -13,7 +13,7 @@ namespace {
 
 using Kind = Action::Kind;
 
-Error invalid(std::string text) { return {TR_INVALID_ARGUMENT, std::move(text)}; }
+Error unsound(std::string text) { return {TR_INVALID_ARGUMENT, std::move(text)}; }
 
 // "rank 1, action 4 (SA0.1)"
 std::string place(const Schedule& schedule, int rank, std::size_t index) {
@@ -25,7 +25,7 @@ std::string place(const Schedule& schedule, int rank, std::size_t index) {
 Status check_action(const Schedule& schedule, int rank, std::size_t index) {
   const Action& action = schedule.actions[rank][index];
   const auto bad = [&](const std::string& why) {
-    return invalid(place(schedule, rank, index) + ": " + why);
+    return unsound(place(schedule, rank, index) + ": " + why);
   };
   const int stage = action.stage;
   if (stage < 0 || stage >= schedule.stages()) {
@@ -50,12 +50,12 @@ Status check_shape(const Schedule& schedule) {
   if (schedule.ranks < 1 || schedule.micro_batches < 1 || schedule.stages_per_rank < 1 ||
       schedule.ranks > kMaxRanks || schedule.micro_batches > kMaxMicroBatches ||
       schedule.stages_per_rank > kMaxStages / schedule.ranks) {
-    return invalid("a schedule of " + std::to_string(schedule.ranks) + " ranks, " +
+    return unsound("a schedule of " + std::to_string(schedule.ranks) + " ranks, " +
                    std::to_string(schedule.micro_batches) + " micro-batches and " +
                    std::to_string(schedule.stages_per_rank) + " stages a rank");
   }
   if (schedule.actions.size() != static_cast<std::size_t>(schedule.ranks)) {
-    return invalid("actions of " + std::to_string(schedule.actions.size()) + " ranks, not of " +
+    return unsound("actions of " + std::to_string(schedule.actions.size()) + " ranks, not of " +
                    std::to_string(schedule.ranks));
   }
   for (int rank = 0; rank < schedule.ranks; ++rank) {
@@ -100,7 +100,7 @@ class Replay {
       }
     }
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
-      if (open_wait(rank) != nullptr) return invalid(deadlock(rank));
+      if (open_wait(rank) != nullptr) return unsound(deadlock(rank));
     }
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       if (const Status whole = check_whole(stage); !whole) return whole.error();
@@ -171,7 +171,7 @@ class Replay {
     const int computed =
         action.kind == Kind::kSendActivation ? stage[Kind::kForward] : stage.backward_inputs();
     if (action.micro_batch < computed) return {};
-    return invalid(place(schedule_, rank, index) + ": the stage has not computed it yet");
+    return unsound(place(schedule_, rank, index) + ": the stage has not computed it yet");
   }
 
   Status issue(int rank, std::size_t index, std::vector<Wait>& waits) {
@@ -188,7 +188,7 @@ class Replay {
     const Action& other = theirs[mine.size() - 1];
     const int their_stage = action.stage + (end.is_send == end.is_forward ? 1 : -1);
     if (other.stage == their_stage && other.micro_batch == action.micro_batch) return {};
-    return invalid(place(schedule_, rank, index) + ": rank " + std::to_string(end.peer) + " has " +
+    return unsound(place(schedule_, rank, index) + ": rank " + std::to_string(end.peer) + " has " +
                    to_string(other, true) + " in its place; both must name the messages " +
                    "between them in the same order");
   }
@@ -198,7 +198,7 @@ class Replay {
     StageState& stage = stages_[action.stage];
     const int mb = action.micro_batch;
     const auto bad = [&](const std::string& what) {
-      return invalid(place(schedule_, rank, index) + ": " + what);
+      return unsound(place(schedule_, rank, index) + ": " + what);
     };
     if (action.kind == Kind::kReduceGradients) {
       if (stage[Kind::kReduceGradients] > 0)
@@ -243,7 +243,7 @@ class Replay {
 
   Status check_order(int rank, std::size_t index, int expected) const {
     if (schedule_.actions[rank][index].micro_batch == expected) return {};
-    return invalid(place(schedule_, rank, index) + ": micro-batch " + std::to_string(expected) +
+    return unsound(place(schedule_, rank, index) + ": micro-batch " + std::to_string(expected) +
                    " is next; a stage runs them in order");
   }
 
@@ -284,7 +284,7 @@ class Replay {
   Status check_whole(int stage) const {
     const StageState& state = stages_[stage];
     const auto lacks = [&](const char* what, int done) {
-      return invalid("stage " + std::to_string(stage) + " runs " + std::to_string(done) + " of " +
+      return unsound("stage " + std::to_string(stage) + " runs " + std::to_string(done) + " of " +
                      std::to_string(schedule_.micro_batches) + " micro-batches " + what);
     };
     const int m = schedule_.micro_batches;
@@ -292,7 +292,7 @@ class Replay {
     if (state.backward_inputs() < m) return lacks("backward", state.backward_inputs());
     if (state.backwards() < m) return lacks("backward to the weights", state.backwards());
     if (state[Kind::kReduceGradients] == 0) {
-      return invalid("the gradients of stage " + std::to_string(stage) + " are never reduced (R)");
+      return unsound("the gradients of stage " + std::to_string(stage) + " are never reduced (R)");
     }
     return {};
   }

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "parallel/ranks.hpp"
+#include "ranks.hpp"
 
 namespace tr::par {
 namespace {
