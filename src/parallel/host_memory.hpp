@@ -18,19 +18,21 @@ class HostMemory : public Memory {
   ~HostMemory() override;
 
  protected:
-  void* allocate(std::size_t bytes) override;
-  void release(void* data, std::size_t bytes) override;
+  void* allocate(Use use, std::size_t bytes) override;
+  void release(Use use, void* data, std::size_t bytes) override;
 
  private:
-  std::unordered_map<std::size_t, std::vector<void*>> kept_;  // by size
+  // Blocks by size: those that may be registered, and others.
+  using Blocks = std::unordered_map<std::size_t, std::vector<void*>>;
+  Blocks registrable_, heap_;
   std::int64_t kept_bytes_ = 0;
 };
 
 // Addresses that nobody may touch, none of them twice at a time.
 class DryMemory : public Memory {
  protected:
-  void* allocate(std::size_t bytes) override;
-  void release(void*, std::size_t) override {}
+  void* allocate(Use use, std::size_t bytes) override;
+  void release(Use, void*, std::size_t) override {}
 
  private:
   std::uintptr_t next_ = 1 << 12;

@@ -4,6 +4,8 @@
 
 #include "treering/parallel/layout.hpp"
 
+#include "parallel/try.hpp"
+
 namespace tr::par {
 namespace {
 
@@ -32,14 +34,14 @@ View block_of(const View& blocks, int q, int ranks, std::int64_t cols) {
 Status pack(Compute& compute, const View& matrix, const View& blocks, int ranks) {
   for (int q = 0; q < ranks; ++q) {
     const View part = part_of(matrix, Layout::kColumns, q, ranks);
-    if (Status ok = compute.copy(part, block_of(blocks, q, ranks, part.cols)); !ok) return ok;
+    TRY(compute.copy(part, block_of(blocks, q, ranks, part.cols)));
   }
   return {};
 }
 Status unpack(Compute& compute, const View& blocks, const View& matrix, int ranks) {
   for (int q = 0; q < ranks; ++q) {
     const View part = part_of(matrix, Layout::kColumns, q, ranks);
-    if (Status ok = compute.copy(block_of(blocks, q, ranks, part.cols), part); !ok) return ok;
+    TRY(compute.copy(block_of(blocks, q, ranks, part.cols), part));
   }
   return {};
 }
@@ -54,19 +56,16 @@ LocalShape whole_of(const View& local, Layout layout, int ranks) {
 
 Result<Relayout> Relayout::start(Comm& tp, Compute& compute, Spread from, Layout to, Use use) {
   const View view = from.tensor.view();
-  Result<Relayout> started = prepare(tp, compute, view, from.layout, to, use);
-  if (!started) return started;
-  Relayout& change = started.value();
-  change.source_ = std::move(from.tensor);
-  if (Status ok = change.issue(view, true); !ok) return ok.error();
+  TRY_ASSIGN(Relayout started, prepare(tp, compute, view, from.layout, to, use));
+  started.source_ = std::move(from.tensor);
+  TRY(started.issue(view, true));
   return started;
 }
 
 Result<Relayout> Relayout::start(Comm& tp, Compute& compute, const View& from, Layout layout,
                                  Layout to, Use use) {
-  Result<Relayout> started = prepare(tp, compute, from, layout, to, use);
-  if (!started) return started;
-  if (Status ok = started.value().issue(from, false); !ok) return ok.error();
+  TRY_ASSIGN(Relayout started, prepare(tp, compute, from, layout, to, use));
+  TRY(started.issue(from, false));
   return started;
 }
 
@@ -87,9 +86,7 @@ Result<Relayout> Relayout::prepare(Comm& tp, Compute& compute, const View& from,
   change.use_ = use;
   change.type_ = from.type;
   const LocalShape whole = whole_of(from, layout, tp.size());
-  Result<LocalShape> mine = local_shape(to, whole.rows, whole.cols, tp.size());
-  if (!mine) return mine.error();
-  change.shape_ = mine.value();
+  TRY_ASSIGN(change.shape_, local_shape(to, whole.rows, whole.cols, tp.size()));
   return change;
 }
 
@@ -116,9 +113,7 @@ Status Relayout::issue(const View& from, bool is_owned) {
 
 template <class Body>
 Status Relayout::make_result(const Body& body) {
-  Result<Tensor> made = make(shape_, use_);
-  if (!made) return made.error();
-  result_ = std::move(made).value();
+  TRY_ASSIGN(result_, make(shape_, use_));
   return body(result_.view());
 }
 
@@ -140,9 +135,7 @@ Status Relayout::reduce(const View& from, bool is_owned) {
 Status Relayout::gather(const View& from) {
   return make_result([&](const View& result) -> Status {
     if (from_ == Layout::kRows) return keep(tp_->all_gather(from, result));
-    Result<Tensor> made = make(shape_, Use::kBuffers);
-    if (!made) return made.error();
-    arrived_ = std::move(made).value();
+    TRY_ASSIGN(arrived_, make(shape_, Use::kBuffers));
     return keep(tp_->all_gather(from, arrived_.view()));
   });
 }
@@ -152,27 +145,22 @@ Status Relayout::gather(const View& from) {
 Status Relayout::scatter(const View& from) {
   View send = from;
   if (to_ == Layout::kColumns) {
-    Result<Tensor> made = make({from.rows, from.cols}, Use::kBuffers);
-    if (!made) return made.error();
-    packed_ = std::move(made).value();
+    TRY_ASSIGN(packed_, make({from.rows, from.cols}, Use::kBuffers));
     send = packed_.view();
-    if (Status ok = pack(*compute_, from, send, tp_->size()); !ok) return ok;
+    TRY(pack(*compute_, from, send, tp_->size()));
   }
   return make_result([&](const View& result) -> Status {
     if (from_ == Layout::kPartial) return keep(tp_->reduce_scatter(send, result));
     if (to_ == Layout::kColumns) return keep(tp_->all_to_all(send, result));
-    Result<Tensor> made = make(shape_, Use::kBuffers);
-    if (!made) return made.error();
-    arrived_ = std::move(made).value();
+    TRY_ASSIGN(arrived_, make(shape_, Use::kBuffers));
     return keep(tp_->all_to_all(send, arrived_.view()));
   });
 }
 
 Result<Spread> Relayout::finish() && {
-  if (Status ok = in_flight_.wait(); !ok) return ok.error();
+  TRY(in_flight_.wait());
   if (!arrived_.is_empty()) {
-    Status ok = unpack(*compute_, arrived_.view(), result_.view(), tp_->size());
-    if (!ok) return ok.error();
+    TRY(unpack(*compute_, arrived_.view(), result_.view(), tp_->size()));
   }
   return Spread{std::move(result_), to_};
 }

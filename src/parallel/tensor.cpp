@@ -50,7 +50,7 @@ Result<Tensor> Tensor::make(Memory& memory, Use use, std::int64_t rows, std::int
   Tensor made;
   made.view_ = view_of(nullptr, rows, cols, type);
   if (made.view_.bytes() > 0) {
-    made.view_.data = memory.allocate(made.view_.bytes());
+    made.view_.data = memory.allocate(use, made.view_.bytes());
     if (made.view_.data == nullptr) {
       return Error{TR_SYSTEM_ERROR, std::string("no memory for ") + name_of(use) + ": " +
                                         std::to_string(made.view_.bytes()) + " bytes"};
@@ -64,7 +64,7 @@ Result<Tensor> Tensor::make(Memory& memory, Use use, std::int64_t rows, std::int
 
 Tensor::~Tensor() {
   if (memory_ == nullptr) return;
-  if (view_.data != nullptr) memory_->release(view_.data, view_.bytes());
+  if (view_.data != nullptr) memory_->release(use_, view_.data, view_.bytes());
   memory_->count(use_, -static_cast<std::int64_t>(view_.bytes()));
 }
 

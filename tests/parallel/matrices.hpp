@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <string>
 #include <utility>

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <gtest/gtest.h>
 
-#include "matrices.hpp"
+#include "team.hpp"
 
 namespace {
 
@@ -42,6 +42,19 @@ TEST(Memory, BlocksAreAlignedAndComeBack) {
         must(Tensor::make(compute->memory(), Use::kBuffers, 1, elements, DType::kFloat32));
     EXPECT_EQ(again.view().data, at);
   }
+}
+
+TEST(Memory, ParametersAndGradientsMayBeRegistered) {
+  on_ranks(2, [](Comm& comm) {
+    const auto compute = must(tr::par::make_host_compute("ref"));
+    for (const Use use : {Use::kParameters, Use::kGradients}) {
+      for (const std::int64_t elements : {10, 1000000}) {
+        const Tensor a = must(Tensor::make(compute->memory(), use, 1, elements, DType::kFloat32));
+        const tr::par::Registration held = must(comm.register_memory(a.view()));
+        EXPECT_NE(held, nullptr);
+      }
+    }
+  });
 }
 
 // A dry run plans for machines that do not exist.

@@ -84,6 +84,7 @@ class Compute {
   // normalization", 2016). stats: rows x 2 in the accumulator's type: mean, 1 / deviation.
   virtual Status layer_norm(const View& x, const View& gamma, const View& beta, const View& y,
                             const View& stats) = 0;
+  // dx may be dy.
   virtual Status layer_norm_backward(const View& x, const View& gamma, const View& stats,
                                      const View& dy, const View& dx, const View& dgamma,
                                      const View& dbeta, Update update) = 0;

@@ -72,10 +72,11 @@ class Memory {
 
  protected:
   friend class Tensor;
-  // Aligned to 64 bytes, contents undefined; nullptr: no memory. Host memory is tr_mem_alloc's, so
-  // that it may be registered. A dry run gives out addresses that nobody may touch.
-  virtual void* allocate(std::size_t bytes) = 0;
-  virtual void release(void* data, std::size_t bytes) = 0;
+  // Aligned to 64 bytes, contents undefined; nullptr: no memory. On the host, parameters and
+  // gradients are tr_mem_alloc's, so that they may be registered. A dry run gives out addresses
+  // that nobody may touch.
+  virtual void* allocate(Use use, std::size_t bytes) = 0;
+  virtual void release(Use use, void* data, std::size_t bytes) = 0;
 
  private:
   void count(Use use, std::int64_t change);
