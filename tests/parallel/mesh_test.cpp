@@ -34,7 +34,7 @@ TEST(Mesh, GroupsOfTwoByTwoByTwo) {
     EXPECT_EQ(mesh.at().dp, r / 4);
     EXPECT_EQ(mesh.at().pp, r / 2 % 2);
     EXPECT_EQ(mesh.at().tp, r % 2);
-    const float tp0 = f - f * 0 - static_cast<float>(r % 2), dp0 = static_cast<float>(r % 4);
+    const float tp0 = static_cast<float>(r - r % 2), dp0 = static_cast<float>(r % 4);
     const float pp0 = static_cast<float>(r - r / 2 % 2 * 2), model0 = static_cast<float>(r / 4 * 4);
     EXPECT_EQ(members(mesh.tp(), r), (Floats{tp0, tp0 + 1}));
     EXPECT_EQ(members(mesh.dp(), r), (Floats{dp0, dp0 + 4}));
