@@ -8,15 +8,13 @@ namespace tr::par {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-// A block of tr_mem_alloc is a file and a mapping of its own: too dear for a bias.
-constexpr std::size_t kSmallBytes = 64 << 10;
 
 constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 void free_block(void* data, std::size_t bytes) {
-  if (bytes < kSmallBytes) {
+  if (bytes < kRegistrableBytes) {
     std::free(data);
   } else {
     (void)tr_mem_free(data);
@@ -33,7 +31,7 @@ void* HostMemory::allocate(std::size_t bytes) {
     kept_bytes_ -= static_cast<std::int64_t>(bytes);
     return data;
   }
-  if (bytes < kSmallBytes) return std::aligned_alloc(kAlignment, round_up(bytes));
+  if (bytes < kRegistrableBytes) return std::aligned_alloc(kAlignment, round_up(bytes));
   void* data = nullptr;
   return tr_mem_alloc(&data, bytes) == TR_SUCCESS ? data : nullptr;
 }

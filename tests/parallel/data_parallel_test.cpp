@@ -21,12 +21,12 @@ using namespace partest;
 using namespace tr::par;
 using Floats = std::vector<float>;
 
-struct Run {
+struct Training {
   int ranks = 2;
   int steps = 4;
   std::int64_t batch = 24;
   bool rank_order = true;
-  StoreOptions store;
+  StoreOptions store = {};
   unsigned delays_seed = 0;  // 0: none
 };
 
@@ -44,7 +44,7 @@ Rows share(std::int64_t batch, int step, int rank, int ranks) {
   return {step * batch + first, each + (rank < more ? 1 : 0)};
 }
 
-std::vector<Seen> train(const Run& run) {
+std::vector<Seen> train(const Training& run) {
   std::vector<Seen> seen(static_cast<std::size_t>(run.ranks));
   on_ranks(run.ranks, [&](std::unique_ptr<Comm> dp) {
     const auto compute = must(make_host_compute("ref"));
@@ -74,7 +74,7 @@ std::vector<Seen> train(const Run& run) {
 }
 
 // The same shares one after another on one rank, as micro-batches.
-Seen train_serially(const Run& run) {
+Seen train_serially(const Training& run) {
   Seen seen;
   on_ranks(1, [&](std::unique_ptr<Comm> dp) {
     const auto compute = must(make_host_compute("ref"));
@@ -110,7 +110,7 @@ TEST(V1Replicas, HaveEqualParametersAfterEveryStep) {
 }
 
 TEST(V2Reruns, AreEqualWhateverTheTiming) {
-  Run run{.ranks = 3, .rank_order = false};
+  Training run{.ranks = 3, .rank_order = false};
   run.store.first_bucket_bytes = run.store.bucket_bytes = 1;
   const std::vector<Seen> first = train(run);
   EXPECT_EQ(train(run), first);
@@ -124,7 +124,7 @@ TEST(V2Reruns, AreEqualWhateverTheTiming) {
 // same order.
 TEST(V4RankOrder, EqualsSerialAccumulationBitForBit) {
   for (const int n : {2, 4, 8}) {
-    const Run run{.ranks = n};
+    const Training run{.ranks = n};
     const Seen serial = train_serially(run);
     for (const Seen& one : train(run)) {
       EXPECT_EQ(one.gradient, serial.gradient) << n;
@@ -134,10 +134,11 @@ TEST(V4RankOrder, EqualsSerialAccumulationBitForBit) {
 }
 
 TEST(V5Rings, AreNearTheWholeBatch) {
-  ::setenv("TR_ALGO", "all_reduce:ring", 1);
   for (const int n : {2, 4, 8}) {
-    Run run{.ranks = n, .steps = 20, .rank_order = false};
+    Training run{.ranks = n, .steps = 20, .rank_order = false};
+    ::setenv("TR_ALGO", "all_reduce:ring", 1);
     const std::vector<Seen> seen = train(run);
+    ::unsetenv("TR_ALGO");
     run.ranks = 1;
     const Seen serial = train_serially(run);
     EXPECT_LE(relative_error(seen[0].gradient, serial.gradient), 2e-6) << n;
@@ -149,11 +150,10 @@ TEST(V5Rings, AreNearTheWholeBatch) {
     }
     EXPECT_LT(serial.losses.back(), serial.losses.front());
   }
-  ::unsetenv("TR_ALGO");
 }
 
 TEST(V10Buckets, NeitherTheirSizeNorOverlapChangesABit) {
-  Run run{.ranks = 3};
+  Training run{.ranks = 3};
   run.store.overlap = false;
   const std::vector<Seen> expected = train(run);
   for (const bool overlap : {false, true}) {
@@ -171,9 +171,9 @@ TEST(V10Buckets, NeitherTheirSizeNorOverlapChangesABit) {
 TEST(V19Uneven, RowsAndParametersThatDoNotDivide) {
   for (const std::int64_t batch : {25, 2}) {
     for (const int zero : {0, 1, 2, 3}) {
-      Run run{.ranks = 3, .batch = batch};
+      Training run{.ranks = 3, .batch = batch};
       run.store.zero = zero;
-      Run serial = run;
+      Training serial = run;
       serial.store.zero = 0;
       const Seen expected = train_serially(serial);
       for (const Seen& one : train(run)) EXPECT_EQ(one.hashes, expected.hashes) << "zero " << zero;

@@ -17,8 +17,8 @@
 // Buckets are reduced strictly by index, never by who happens to be ready: all replicas must issue
 // their collectives in one order. What replicas tell each other about themselves (layouts, which
 // layer was not ready, parts of the norm: some bytes a layer) travels in a group of the store's
-// own, which dp's traffic does not count. Gradients are sums over ranks and micro-batches, never averages:
-// losses are divided by the global number of rows.
+// own, which dp's traffic does not count. Gradients are sums over ranks and micro-batches, never
+// averages: losses are divided by the global number of rows.
 //
 // Threads: one rank's thread. create, finish, step, norms, and with zero 3 acquire are collective
 // over dp (and tp where gradients are partial there).
@@ -54,7 +54,7 @@ std::unique_ptr<GradientHook> make_int8_hook();
 
 struct OptimizerOptions {
   bool is_adamw = true;
-  AdamWOptions adamw;
+  AdamWOptions adamw = {};
   double sgd_lr = 0.1, sgd_momentum = 0.0;
 };
 
@@ -64,9 +64,9 @@ struct StoreOptions {
   std::int64_t bucket_bytes = 25 << 20;       // closed before it would grow over this
   std::int64_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early
   bool overlap = true;                        // false: everything in finish()
-  bool check_finite = false;  // looks through a bucket just before it is reduced
+  bool check_finite = false;                  // looks through a bucket just before it is reduced
   GradientHook* hook = nullptr;               // with zero 0 only; outlives the store
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer = {};
 };
 
 struct BucketInfo {
