@@ -101,9 +101,10 @@ class Comm {
 
   // Collective: groups of the ranks of one colour, in this group's order. colors[q] is rank q's,
   // and everybody gives the same list, so that nobody need ask.
-  virtual Result<std::unique_ptr<Comm>> split(std::span<const int> colors);
-  // Collective, and worth it for long buffers that stay: the backend may let peers reach `memory`,
-  // a Tensor's, directly while the answer lives. It ends before the tensor and the group.
+  Result<std::unique_ptr<Comm>> split(std::span<const int> colors);
+  // Collective, for buffers that stay: the backend may let peers reach `memory`, a Tensor's, while
+  // the answer lives, which is not longer than the tensor and the group. Empty: it does not, as
+  // with less than kRegistrableBytes.
   virtual Result<Registration> register_memory(const View& memory);
   // Sums fold in rank order at one place, so that their bits equal the serial sum's.
   // TR_UNSUPPORTED where the backend cannot.
