@@ -101,7 +101,7 @@ class Comm {
 
   // Collective: groups of the ranks of one colour, in this group's order. colors[q] is rank q's,
   // and everybody gives the same list, so that nobody need ask.
-  Result<std::unique_ptr<Comm>> split(std::span<const int> colors);
+  virtual Result<std::unique_ptr<Comm>> split(std::span<const int> colors);
   // Collective, for buffers that stay: the backend may let peers reach `memory`, a Tensor's, while
   // the answer lives, which is not longer than the tensor and the group. Empty: it does not, as
   // with less than kRegistrableBytes.
