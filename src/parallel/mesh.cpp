@@ -54,6 +54,8 @@ Result<Mesh> Mesh::create(std::unique_ptr<Comm> world, const MeshShape& shape) {
   TRY_ASSIGN(mesh.pp_forward_, group(*world, shape, shard));
   TRY_ASSIGN(mesh.pp_backward_, group(*world, shape, shard));
   mesh.world_ = std::move(world);
+  constexpr const char* kNames[] = {"world", "dp", "tp", "model", "pp", "pp"};  // as all() has them
+  for (std::size_t i = 0; i < mesh.all().size(); ++i) mesh.all()[i]->set_name(kNames[i]);
   return mesh;
 }
 

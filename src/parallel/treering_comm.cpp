@@ -44,10 +44,12 @@ class TreeringComm final : public Comm {
     return first;
   }
 
-  Status set_rank_order(bool on) override { return comm_.set_option(TR_OPT_ORDERED, on); }
+  Status set_rank_order(bool on) override {
+    return size() == 1 ? Status() : comm_.set_option(TR_OPT_ORDERED, on);
+  }
 
   Result<Registration> register_memory(const View& memory) override {
-    if (size() == 1 || memory.is_empty()) return Registration();
+    if (size() == 1 || memory.bytes() < kRegistrableBytes) return Registration();
     tr_window_t window = nullptr;
     TRY(Status::of(tr_comm_register(comm_.get(), memory.data, memory.bytes(), &window)));
     return Registration(window, [comm = comm_.get()](const void* held) {
@@ -89,8 +91,12 @@ class TreeringComm final : public Comm {
     });
   }
   Status do_barrier() override { return comm_.barrier(); }
-  Result<std::unique_ptr<Comm>> do_split(int color, int new_rank, int) override {
-    TRY_ASSIGN(Communicator part, comm_.split(color, new_rank));
+  // A group of one needs no communicator: the base answers for it.
+  Result<std::unique_ptr<Comm>> do_split(int color, int new_rank, int new_size) override {
+    Communicator part;
+    if (size() > 1) {
+      TRY_ASSIGN(part, comm_.split(new_size > 1 ? color : TR_SPLIT_NONE, new_rank));
+    }
     return make(std::move(part));
   }
 

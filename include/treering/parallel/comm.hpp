@@ -17,7 +17,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "treering/parallel/tensor.hpp"
@@ -57,6 +59,8 @@ Traffic::Row ring_traffic(Operation operation, std::int64_t elements, DType type
 
 enum class Reduction : std::uint8_t { kSum, kMax };
 
+// Less is not worth a registration.
+inline constexpr std::size_t kRegistrableBytes = 64 << 10;
 // Ends a registration.
 using Registration = std::shared_ptr<const void>;
 
@@ -72,6 +76,9 @@ class Comm {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual bool is_dry() const { return false; }  // nothing is moved: received data is undefined
+  // What the group is for ("dp"), for traces. The Mesh names its groups.
+  const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
@@ -96,9 +103,10 @@ class Comm {
 
   // Collective: groups of the ranks of one colour, in this group's order. colors[q] is rank q's,
   // and everybody gives the same list, so that nobody need ask.
-  Result<std::unique_ptr<Comm>> split(std::span<const int> colors);
-  // Collective, and worth it for long buffers that stay: the backend may let peers reach `memory`,
-  // a Tensor's, directly while the answer lives. It ends before the tensor and the group.
+  virtual Result<std::unique_ptr<Comm>> split(std::span<const int> colors);
+  // Collective, for buffers that stay: the backend may let peers reach `memory`, a Tensor's, while
+  // the answer lives, which is not longer than the tensor and the group. Empty: it does not, as
+  // with less than kRegistrableBytes.
   virtual Result<Registration> register_memory(const View& memory);
   // Sums fold in rank order at one place, so that their bits equal the serial sum's.
   // TR_UNSUPPORTED where the backend cannot.
@@ -129,6 +137,7 @@ class Comm {
   template <class Issue>
   Result<Mark> issue(Operation operation, std::int64_t elements, DType type, int root,
                      const Issue& issue);
+  std::string name_;
   Traffic traffic_;
   Mark last_ = 0;
 };

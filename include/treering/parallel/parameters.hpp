@@ -15,8 +15,10 @@
 //                          slice           slice        + (n-1)/n S for each further all-gather
 //
 // Buckets are reduced strictly by index, never by who happens to be ready: all replicas must issue
-// their collectives in one order. Gradients are sums over ranks and micro-batches, never averages:
-// losses are divided by the global number of rows.
+// their collectives in one order. What replicas tell each other about themselves (layouts, which
+// layer was not ready, parts of the norm: some bytes a layer) travels in a group of the store's
+// own, which dp's traffic does not count. Gradients are sums over ranks and micro-batches, never
+// averages: losses are divided by the global number of rows.
 //
 // Threads: one rank's thread. create, finish, step, norms, and with zero 3 acquire are collective
 // over dp (and tp where gradients are partial there).
@@ -41,7 +43,8 @@ class GradientHook {
  public:
   virtual ~GradientHook() = default;
   virtual const char* name() const = 0;
-  // gradient: flat, this replica's; becomes the sum over all replicas, the same bits on each.
+  // gradient: flat, this replica's, a multiple of the replicas long; becomes the sum over all
+  // replicas, the same bits on each.
   virtual Status reduce(Comm& dp, Compute& compute, int bucket, const View& gradient) = 0;
 };
 std::unique_ptr<GradientHook> make_bf16_hook();  // rounded to bf16 where they are sent
@@ -51,7 +54,7 @@ std::unique_ptr<GradientHook> make_int8_hook();
 
 struct OptimizerOptions {
   bool is_adamw = true;
-  AdamWOptions adamw;
+  AdamWOptions adamw = {};
   double sgd_lr = 0.1, sgd_momentum = 0.0;
 };
 
@@ -61,8 +64,9 @@ struct StoreOptions {
   std::int64_t bucket_bytes = 25 << 20;       // closed before it would grow over this
   std::int64_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early
   bool overlap = true;                        // false: everything in finish()
+  bool check_finite = false;                  // looks through a bucket just before it is reduced
   GradientHook* hook = nullptr;               // with zero 0 only; outlives the store
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer = {};
 };
 
 struct BucketInfo {
@@ -71,10 +75,27 @@ struct BucketInfo {
   std::int64_t padded_elements = 0;  // a multiple of the replicas
 };
 
+// Bytes of a store on one rank, as Compute::memory() counts them.
+struct StoreMemory {
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0;  // always there
+  // At most so much more in a step: buckets that are whole for a while, two at a time. A layer's
+  // parameters are taken to be prefetched while the one before it is in use.
+  std::int64_t transient = 0;
+  std::int64_t peak() const { return parameters + gradients + optimizer + transient; }
+};
+// accumulates: several micro-batches a step, so that no gradient is reduced before the last.
+Result<StoreMemory> predict_memory(std::span<const ParameterSpec> mine, int dp, int tp,
+                                   const StoreOptions& options, bool accumulates = false);
+// What one step sends over dp, without a hook. gathers: how often a step acquires each layer anew,
+// with zero 3 (forward and backward: 2).
+Result<Traffic> predict_traffic(std::span<const ParameterSpec> mine, int dp_rank, int dp, int tp,
+                                const StoreOptions& options, int gathers = 2);
+
 class ParameterStore {
  public:
   // mine: the parameters of this rank's layers, in the model's order. All replicas must give the
-  // same: a difference is TR_MISMATCH and names the first parameter that differs.
+  // same, and the same options: a difference is TR_MISMATCH and names the first parameter that
+  // differs. All but model outlive the store.
   static Result<std::unique_ptr<ParameterStore>> create(Comm& dp, Comm& tp, Compute& compute,
                                                         const Model& model,
                                                         std::vector<ParameterSpec> mine,
@@ -95,17 +116,22 @@ class ParameterStore {
   virtual Result<View> gradient(int number) = 0;
   // The layer's gradients are complete: its bucket may be reduced.
   virtual Status ready(int layer) = 0;
+  // For a replica that has run out of rows: all layers are ready and add nothing, so that the
+  // others can finish. With zero 3 that takes micro-batches of no rows: TR_UNSUPPORTED.
+  virtual Status ready_empty() = 0;
 
   // ---- For the trainer, once a step.
-  // All gradients are reduced when it returns. TR_INVALID_ARGUMENT names layers that were never
-  // ready, on every rank (they would stall the others).
+  // All gradients are reduced when it returns. TR_INVALID_ARGUMENT names a layer that was not ready
+  // and the replica, on every replica; the gradients are then to be dropped.
   virtual Status finish() = 0;
   // Of the reduced gradient over all ranks of `model` (every parameter once, whatever the layout).
   virtual Result<double> gradient_norm(Comm& model) = 0;
-  // Is there a NaN or an infinity in this rank's gradients, before they are reduced? Names it.
+  // Names a NaN or an infinity in this rank's own gradients; "" if there is none. Of buckets whose
+  // reduction has begun it knows what check_finite found.
   virtual Result<std::string> find_not_finite() = 0;
   // Gradients times `factor` (loss scale, clipping), then the optimizer, then the parameters go out
-  // to all replicas. Gradients are zero again.
+  // to all replicas. Gradients are zero again. After finish, with no layer acquired:
+  // TR_INVALID_USAGE.
   virtual Status step(double factor) = 0;
   virtual Status drop_gradients() = 0;  // a step is skipped
   virtual void set_learning_rate(double lr) = 0;

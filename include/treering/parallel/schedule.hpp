@@ -10,7 +10,11 @@
 //                Pipeline Parallelism", ICLR 2024)
 //
 // A stage is a run of layers; rank r of p has stages r, r + p, ... (v of them). A step's actions of
-// a rank run one after another; sends do not wait, receives do.
+// a rank run one after another; sends do not wait, receives do. Stages next to each other on one
+// rank (p = 1) send nothing.
+//
+// Communication that stands side by side is an exchange. A rank issues an exchange's sends together
+// with the receives of its next one, which arrive while it computes.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +43,12 @@ struct Action {
   int micro_batch = 0;
   bool operator==(const Action&) const = default;
 };
-std::string to_string(const Action& action);  // "F3", "B0", "SA1"; with ".2" for stage 2 if asked
+// "F3" is the forward pass of micro-batch 3, "F3.2" that of stage 2. B backward, I and W its
+// halves; SA, RA, SG, RG send and receive activations and gradients; R reduce (of all
+// micro-batches).
+std::string to_string(const Action& action, bool with_stage = false);
+bool is_compute(Action::Kind kind);        // F, B, I, W
+bool is_communication(Action::Kind kind);  // SA, RA, SG, RG: between ranks of the pipeline
 
 struct Schedule {
   std::string name;
@@ -52,20 +61,24 @@ struct Schedule {
 // interleaved, whose m must be a multiple of p (TR_INVALID_ARGUMENT says what would do).
 Result<Schedule> make_schedule(std::string_view name, int ranks, int micro_batches,
                                int stages_per_rank = 1);
-// One line an action: rank,action,stage,micro_batch. Errors name the line.
+// One line an action: rank,action,stage,micro_batch ("0,F,0,3"); a first line of these words, empty
+// lines and lines that begin with # are skipped. If F, B, I and W alone are given, the others are
+// put where they belong. Errors name the line. What it says is for verify to judge.
 Result<Schedule> schedule_from_csv(std::string_view text);
 std::string to_csv(const Schedule& schedule);
-// A row a rank; only F, B, W, or with communication too.
+// A row a rank; only what is computed, or with communication too.
 std::string to_string(const Schedule& schedule, bool with_communication = false);
 
 struct ScheduleFacts {
-  std::vector<int> peak_in_flight;  // by rank: micro-batches whose activations are kept
+  // By rank: micro-batches of its stages whose activations are kept, from F to the end of B or W.
+  std::vector<int> peak_in_flight;
 };
-// Replays all ranks with sends that wait for their receives (the strictest links there are). Proves
-// that every stage runs every micro-batch forward once and then backward once, with what it needs
-// from its neighbours there; that every receive has one send, in the same order on a link; that
-// nobody waits for ever; that gradients are reduced after a stage's last backward. The error says
-// what is wrong: of a deadlock, who waits for whom.
+// Replays all ranks with exchanges that end when every send's receive has been issued, and the
+// other way round (the strictest links there are). Proves that every stage runs every micro-batch
+// forward once and then backward once, in order (so that every schedule sums gradients in the same
+// order), with what it needs from its neighbours there; that every receive has one send, in the
+// same order on a link; that nobody waits for ever; that gradients are reduced after a stage's last
+// backward. The error says what is wrong: of a deadlock, who waits for whom.
 Result<ScheduleFacts> verify(const Schedule& schedule);
 
 // Durations of one stage, in any unit.
@@ -84,8 +97,11 @@ struct Timeline {
   double bubble() const;     // idle share of all ranks' time
 };
 Result<Timeline> simulate(const Schedule& schedule, const StageTimes& times);
-// (p-1)/(m+p-1), interleaved (p-1)/(v m+p-1), for backward twice forward; zb-h1 a third of 1f1b's
-// bubble. Idle share.
+// A row a rank; each computation as many columns wide as its time has units.
+std::string draw(const Timeline& timeline, double unit = 1.0);
+// The idle share of the ranks' time: (p-1)/(m+p-1), naive (p-1)/p, interleaved (p-1)/(v m+p-1).
+// zb-h1 has a third of 1f1b's idle time if F, I and W take equally long and m >= p: (p-1)/(3
+// m+p-1).
 double bubble_formula(std::string_view name, int ranks, int micro_batches, int stages_per_rank = 1);
 
 }  // namespace tr::par
