@@ -13,10 +13,18 @@ constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-void free_block(void* data, std::size_t bytes) {
-  if (bytes < kRegistrableBytes) {
-    std::free(data);
-  } else {
+// A block that may be registered is a file and a mapping of its own: too dear for what comes and
+// goes.
+constexpr bool is_registrable(Use use) { return use == Use::kParameters || use == Use::kGradients; }
+
+void* new_block(Use use, std::size_t bytes) {
+  if (!is_registrable(use)) return std::aligned_alloc(kAlignment, round_up(bytes));
+  void* data = nullptr;
+  return tr_mem_alloc(&data, bytes) == TR_SUCCESS ? data : nullptr;
+}
+
+void free_block(bool registrable, void* data) {
+  if (registrable) {
     (void)tr_mem_free(data);
   } else {
     std::free(data);
@@ -25,17 +33,13 @@ void free_block(void* data, std::size_t bytes) {
 
 }  // namespace
 
-void* HostMemory::allocate(std::size_t bytes) {
-  std::vector<void*>& kept = kept_[bytes];
-  if (!kept.empty()) {
-    void* data = kept.back();
-    kept.pop_back();
-    kept_bytes_ -= static_cast<std::int64_t>(bytes);
-    return data;
-  }
-  if (bytes < kRegistrableBytes) return std::aligned_alloc(kAlignment, round_up(bytes));
-  void* data = nullptr;
-  return tr_mem_alloc(&data, bytes) == TR_SUCCESS ? data : nullptr;
+void* HostMemory::allocate(Use use, std::size_t bytes) {
+  std::vector<void*>& kept = (is_registrable(use) ? registrable_ : heap_)[bytes];
+  if (kept.empty()) return new_block(use, bytes);
+  void* data = kept.back();
+  kept.pop_back();
+  kept_bytes_ -= static_cast<std::int64_t>(bytes);
+  return data;
 }
 
 void HostMemory::release(Use use, void* data, std::size_t bytes) {

@@ -61,10 +61,6 @@ enum class Use : std::uint8_t { kParameters, kGradients, kOptimizer, kActivation
 inline constexpr int kNumUses = 5;
 const char* name_of(Use use);  // "parameters"
 
-// Tensors of so many bytes can be registered with a Comm: a block that peers can reach is a file
-// and a mapping of its own, too dear for a bias.
-inline constexpr std::size_t kRegistrableBytes = 64 << 10;
-
 // Where tensors live: host or device memory. Counts what is allocated, by use.
 class Memory {
  public:
@@ -76,10 +72,11 @@ class Memory {
 
  protected:
   friend class Tensor;
-  // Aligned to 64 bytes, contents undefined; nullptr: no memory. Host memory of kRegistrableBytes
-  // and more is tr_mem_alloc's. A dry run gives out addresses that nobody may touch.
-  virtual void* allocate(std::size_t bytes) = 0;
-  virtual void release(void* data, std::size_t bytes) = 0;
+  // Aligned to 64 bytes, contents undefined; nullptr: no memory. On the host, parameters and
+  // gradients are tr_mem_alloc's, so that they may be registered. A dry run gives out addresses
+  // that nobody may touch.
+  virtual void* allocate(Use use, std::size_t bytes) = 0;
+  virtual void release(Use use, void* data, std::size_t bytes) = 0;
 
  private:
   void count(Use use, std::int64_t change);
