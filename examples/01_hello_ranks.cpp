@@ -5,8 +5,8 @@
 // every collective call is made by all of them.
 //
 //   treering run -n 4 -- 01_hello_ranks
+//   treering run -n 4 -- 01_hello_ranks --device cuda
 //   01_hello_ranks                         (alone: rank 0 of 1)
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <unistd.h>
@@ -14,33 +14,41 @@
 
 #include "treering/treering.hpp"
 
+#include "device.hpp"
 #include "must.hpp"
 
 using example::check;
+using example::copy_of;
+using example::host;
+using example::make_array;
 using example::must;
+using Numbers = std::vector<std::int64_t>;
 
-int main() {
+int main(int argc, char** argv) {
+  // Where the numbers lie that travel: in the host's memory, or in a GPU's.
+  const auto device = example::chosen_device(argc, argv);
   tr::Communicator comm = must(tr::Communicator::from_env());
   const int rank = comm.rank(), size = comm.size();
 
   // Every rank contributes its process id; everyone gets all of them, in the order of the ranks.
-  const std::array mine{static_cast<std::int64_t>(getpid())};
-  std::vector<std::int64_t> pids(size);
-  must(comm.all_gather(mine, pids));
-  check(pids[rank] == mine[0], "my own part is where my rank says");
+  const auto mine = copy_of(Numbers{getpid()}, *device);
+  const auto everyones = make_array<std::int64_t>(*device, size);
+  must(comm.all_gather(mine, everyones));
+  const Numbers pids = host(everyones);
+  check(pids[rank] == getpid(), "my own part is where my rank says");
 
-  std::printf("hello from rank %d of %d: I am process %d\n", rank, size, static_cast<int>(mine[0]));
+  std::printf("hello from rank %d of %d: I am process %d\n", rank, size, getpid());
 
   // A ring: say something to the right neighbour, hear from the left one. Both at once, so they are
   // grouped: one after the other, everyone could wait in send for a receiver that waits in send
   // too.
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
-  std::array<std::int64_t, 1> heard{-1};
+  const auto heard = copy_of(Numbers{-1}, *device);
   tr::GroupGuard group;
   must(comm.send(mine, right));
   must(comm.recv(heard, left));
   must(group.end());
-  check(heard[0] == pids[left], "the left neighbour sent its process id");
+  check(host(heard)[0] == pids[left], "the left neighbour sent its process id");
 
   // Output of different processes mixes as it likes. What must come last needs a barrier, and one
   // voice.

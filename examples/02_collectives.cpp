@@ -8,7 +8,7 @@
 //   all_gather
 // With another number of ranks n the vector has n elements, and the sums are n i + n (n-1) / 2.
 //
-//   treering run -n 4 -- 02_collectives
+//   treering run -n 4 -- 02_collectives [--device cuda]
 #include <cstdio>
 #include <numeric>
 #include <span>
@@ -17,18 +17,24 @@
 
 #include "treering/treering.hpp"
 
+#include "device.hpp"
 #include "must.hpp"
 
 using example::check;
+using example::copy_of;
+using example::host;
 using example::must;
-using Vector = std::vector<float>;
+using Vector = std::vector<float>;    // in the host's memory
+using Array = example::Array<float>;  // where the collectives work: there, or on a GPU
 
 // Rank 0 prints what each rank holds, in the order of the ranks. Each process printing for itself
 // would mix the lines.
-void show(tr::Communicator& comm, const char* title, const Vector& mine) {
-  Vector all(comm.rank() == 0 ? mine.size() * comm.size() : 0);
-  must(comm.gather(mine, all, 0));
+void show(tr::Communicator& comm, compute::Device& device, const char* title, const Array& mine) {
+  const auto gathered =
+      example::make_array<float>(device, comm.rank() == 0 ? mine.size() * comm.size() : 0);
+  must(comm.gather(mine, gathered, 0));
   if (comm.rank() != 0) return;
+  const Vector all = host(gathered);
   std::printf("%s\n", title);
   for (int q = 0; q < comm.size(); ++q) {
     std::printf("  rank %d:", q);
@@ -39,58 +45,70 @@ void show(tr::Communicator& comm, const char* title, const Vector& mine) {
   }
 }
 
-int main() {
+int main(int argc, char** argv) {
+  const auto device = example::chosen_device(argc, argv);
   tr::Communicator comm = must(tr::Communicator::from_env());
   const int rank = comm.rank(), n = comm.size(), last = n - 1;
 
-  Vector mine(n), sums(n);
-  std::iota(mine.begin(), mine.end(), static_cast<float>(rank));
+  const auto array = [&](std::size_t count) { return example::make_array<float>(*device, count); };
+  const auto show_all = [&](const char* title, const Array& mine) {
+    show(comm, *device, title, mine);
+  };
+
+  Vector start(n), sums(n);
+  std::iota(start.begin(), start.end(), static_cast<float>(rank));
   for (int i = 0; i < n; ++i) sums[i] = static_cast<float>(n * i + n * (n - 1) / 2);
-  show(comm, "start", mine);
+  const Array mine = copy_of(start, *device);
+  show_all("start", mine);
 
   // Everyone's vectors added up, the result on everyone.
-  Vector reduced(n);
+  const Array reduced = array(n);
   must(comm.all_reduce(mine, reduced, tr::kSum));
-  show(comm, "all_reduce: the sum, everywhere", reduced);
-  check(reduced == sums, "all_reduce adds up");
+  show_all("all_reduce: the sum, everywhere", reduced);
+  check(host(reduced) == sums, "all_reduce adds up");
 
   // The same sum, on one rank only.
-  Vector at_root(rank == last ? n : 0);
+  const Array at_root = array(rank == last ? n : 0);
   must(comm.reduce(mine, at_root, tr::kSum, last));
-  check(rank != last || at_root == sums, "reduce gives the last rank the sum");
+  check(rank != last || host(at_root) == sums, "reduce gives the last rank the sum");
 
   // The same sum, cut into n parts: rank r gets part r.
-  Vector part(1);
+  const Array part = array(1);
   must(comm.reduce_scatter(mine, part, tr::kSum));
-  show(comm, "reduce_scatter: part r of the sum, on rank r", part);
-  check(part[0] == sums[rank], "reduce_scatter gives rank r part r");
+  show_all("reduce_scatter: part r of the sum, on rank r", part);
+  check(host(part)[0] == sums[rank], "reduce_scatter gives rank r part r");
 
   // Everyone's parts, one after another: the second half of an all_reduce.
-  Vector gathered(n);
+  const Array gathered = array(n);
   must(comm.all_gather(part, gathered));
-  show(comm, "all_gather of these: the whole sum again", gathered);
-  check(gathered == reduced, "reduce_scatter + all_gather = all_reduce");
+  show_all("all_gather of these: the whole sum again", gathered);
+  check(host(gathered) == host(reduced), "reduce_scatter + all_gather = all_reduce");
 
   // One rank's vector to everyone.
-  Vector copy = mine;
+  const Array copy = copy_of(start, *device);
   must(comm.broadcast(copy, last));
-  show(comm, "broadcast: the last rank's vector, everywhere", copy);
-  for (int i = 0; i < n; ++i) check(copy[i] == static_cast<float>(last + i), "broadcast copies");
+  show_all("broadcast: the last rank's vector, everywhere", copy);
+  for (int i = 0; i < n; ++i) {
+    check(host(copy)[i] == static_cast<float>(last + i), "broadcast copies");
+  }
 
   // One rank's vector, part r to rank r; and back.
-  must(comm.scatter(sums, part, 0));
-  check(part[0] == sums[rank], "scatter hands out the parts");
-  Vector collected(rank == 0 ? n : 0);
+  must(comm.scatter(reduced, part, 0));
+  check(host(part)[0] == sums[rank], "scatter hands out the parts");
+  const Array collected = array(rank == 0 ? n : 0);
   must(comm.gather(part, collected, 0));
-  show(comm, "scatter: part r of rank 0's vector, on rank r", part);
-  check(rank != 0 || collected == sums, "gather undoes scatter");
+  show_all("scatter: part r of rank 0's vector, on rank r", part);
+  check(rank != 0 || host(collected) == sums, "gather undoes scatter");
 
   // Part q goes to rank q: the matrix "rank x element" is transposed. Row r is 10 r + [0, 1, 2, 3].
-  Vector row(n), column(n);
+  Vector row(n);
   std::iota(row.begin(), row.end(), static_cast<float>(10 * rank));
-  must(comm.all_to_all(row, column));
-  show(comm, "all_to_all of 10 r + [0 1 2 3]: row r becomes column r", column);
-  for (int q = 0; q < n; ++q) check(column[q] == static_cast<float>(10 * q + rank), "transposed");
+  const Array copied_row = copy_of(row, *device), column = array(n);
+  must(comm.all_to_all(copied_row, column));
+  show_all("all_to_all of 10 r + [0 1 2 3]: row r becomes column r", column);
+  for (int q = 0; q < n; ++q) {
+    check(host(column)[q] == static_cast<float>(10 * q + rank), "transposed");
+  }
 
   must(comm.barrier());
   if (rank == 0) std::printf("all as expected\n");

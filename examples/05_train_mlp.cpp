@@ -7,9 +7,10 @@
 //
 //   treering run -n 4 -- 05_train_mlp --data digits --verify
 //   treering run -n 4 -- 05_train_mlp --data fashion --epochs 2
-//   treering run -n 4 -- 05_train_mlp --preset cs336
+//   treering run -n 4 -- 05_train_mlp --preset cs336 --device cuda
 #include "treering/treering.hpp"
 
+#include "device.hpp"
 #include "must.hpp"
 #include "train_mlp/options.hpp"
 #include "train_mlp/trainer.hpp"
@@ -18,6 +19,9 @@ int main(int argc, char** argv) {
   train::Options options;
   int status = 0;
   if (!train::parse_options(argc, argv, options, &status)) return status;
+  // The device first: a communicator takes the GPU that is current when it forms.
+  auto backend =
+      example::must(compute::make_backend(options.device, example::local_rank(), options.gemm));
   auto comm = example::must(tr::Communicator::from_env());
-  return train::run(options, comm);
+  return train::run(options, backend, comm);
 }

@@ -3,34 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "must.hpp"
 #include "train_mlp/counter_rng.hpp"
 
 namespace train {
+
+using compute::Transpose;
+using example::must;
+
 namespace {
-
-float activate(Activation activation, float z) {
-  switch (activation) {
-    case Activation::kNone:
-      return z;
-    case Activation::kRelu:
-      return z > 0.0f ? z : 0.0f;
-    case Activation::kGelu:
-      return 0.5f * z * (1.0f + std::erf(z * 0.70710678f));
-  }
-  return z;
-}
-
-float slope(Activation activation, float z) {
-  switch (activation) {
-    case Activation::kNone:
-      return 1.0f;
-    case Activation::kRelu:
-      return z > 0.0f ? 1.0f : 0.0f;
-    case Activation::kGelu:  // cdf(z) + z pdf(z) of the normal distribution
-      return 0.5f * (1.0f + std::erf(z * 0.70710678f)) + z * 0.39894228f * std::exp(-0.5f * z * z);
-  }
-  return 1.0f;
-}
 
 // Places the layers in the parameter vector, the last one first.
 void place(Net& net) {
@@ -90,101 +71,82 @@ void initialize(const Net& net, std::uint64_t seed, std::span<float> parameters)
   }
 }
 
-Mlp::Mlp(const Net& net, Gemm& gemm, int max_rows) : net_(net), gemm_(gemm) {
-  std::size_t widest = 0;
+Mlp::Mlp(const Net& net, compute::Backend& backend, int max_rows) : net_(net), backend_(backend) {
+  const auto rows_of = [&](int columns) {
+    const std::size_t size = static_cast<std::size_t>(max_rows) * columns;
+    return must(compute::Array<float>::make(*backend.device, size));
+  };
+  int widest = net.inputs();
   for (const Layer& layer : net.layers) {
-    const std::size_t size = static_cast<std::size_t>(max_rows) * layer.out;
-    z_.emplace_back(size);
-    a_.emplace_back(size);
-    widest = std::max({widest, size, static_cast<std::size_t>(max_rows) * layer.in});
+    z_.push_back(rows_of(layer.out));
+    a_.push_back(rows_of(layer.out));
+    widest = std::max(widest, layer.out);
   }
-  upper_.resize(widest);
-  lower_.resize(widest);
+  x_ = rows_of(net.inputs());
+  upper_ = rows_of(widest);
+  lower_ = rows_of(widest);
+  labels_ = must(compute::Array<std::uint8_t>::make(*backend.device, max_rows));
+  scores_ = must(compute::Array<compute::RowScore>::make(*backend.device, max_rows));
 }
 
-std::span<const float> Mlp::forward(std::span<const float> parameters, std::span<const float> x,
-                                    int rows) {
+Matrix<const float> Mlp::forward(std::span<const float> parameters, std::span<const float> x,
+                                 int rows) {
   rows_ = rows;
-  const float* input = x.data();
+  Matrix<float> input = rows_of(x_, net_.inputs());
+  must(x_.upload(x.first(input.size())));
   for (std::size_t l = 0; l < net_.layers.size(); ++l) {
     const Layer& layer = net_.layers[l];
-    float *z = z_[l].data(), *a = a_[l].data();
-    gemm_.multiply(Transpose::kNo, Transpose::kNo, rows, layer.out, layer.in, input,
-                   parameters.data() + layer.weight_at, z);
-    for (int row = 0; row < rows; ++row, z += layer.out, a += layer.out) {
-      if (layer.has_bias) {
-        const float* bias = parameters.data() + layer.bias_at;
-        for (int j = 0; j < layer.out; ++j) z[j] += bias[j];
-      }
-      for (int j = 0; j < layer.out; ++j) a[j] = activate(layer.activation, z[j]);
-    }
-    input = a_[l].data();
+    const Matrix<const float> weights{parameters.data() + layer.weight_at, layer.in, layer.out};
+    const Matrix<float> z = rows_of(z_[l], layer.out), a = rows_of(a_[l], layer.out);
+    backend_.gemm->multiply(Transpose::kNo, input, Transpose::kNo, weights, z);
+    if (layer.has_bias) backend_.operations->add_bias(z, parameters.data() + layer.bias_at);
+    backend_.operations->activate(layer.activation, z, a.data);
+    input = a;
   }
-  return {input, static_cast<std::size_t>(rows) * net_.outputs()};
+  return input;
 }
 
-Score Mlp::score(std::span<const std::uint8_t> labels, double normalizer) {
-  return net_.loss == Loss::kMeanSquare ? mean_square(normalizer)
-                                        : cross_entropy(labels, normalizer);
+void Mlp::loss(std::span<const std::uint8_t> labels, double normalizer) {
+  const Matrix<float> y = rows_of(a_.back(), net_.outputs());
+  if (net_.loss == Loss::kMeanSquare) {  // d y^2 / d y = 2 y
+    backend_.operations->squares(y, static_cast<float>(2.0 / normalizer), upper_.data(),
+                                 scores_.data());
+    return;
+  }
+  must(labels_.upload(labels.first(rows_)));
+  backend_.operations->cross_entropy(y, labels_.data(), static_cast<float>(1.0 / normalizer),
+                                     upper_.data(), scores_.data());
 }
 
-// loss = log(sum exp(y)) - y[label];  d loss / d y = softmax(y) - one_hot(label)
-Score Mlp::cross_entropy(std::span<const std::uint8_t> labels, double normalizer) {
-  const int n = net_.outputs();
-  const float scale = static_cast<float>(1.0 / normalizer);
+Score Mlp::score() {
+  std::vector<compute::RowScore> rows(rows_);
+  must(backend_.device->download(rows.data(), scores_.data(), rows.size() * sizeof rows[0]));
   Score score;
-  for (int row = 0; row < rows_; ++row) {
-    const float* y = a_.back().data() + static_cast<std::size_t>(row) * n;
-    float* dy = upper_.data() + static_cast<std::size_t>(row) * n;
-    const int label = labels[row];
-    const int best = static_cast<int>(std::max_element(y, y + n) - y);
-    float sum = 0.0f;
-    for (int j = 0; j < n; ++j) sum += dy[j] = std::exp(y[j] - y[best]);
-    for (int j = 0; j < n; ++j) dy[j] = (dy[j] / sum - (j == label ? 1.0f : 0.0f)) * scale;
-    score.loss_sum += std::log(sum) + y[best] - y[label];
-    score.correct += best == label;
+  for (const compute::RowScore& row : rows) {
+    score.loss_sum += row.loss;
+    score.correct += row.correct;
   }
   return score;
 }
 
-// loss = y^2;  d loss / d y = 2 y
-Score Mlp::mean_square(double normalizer) {
-  const std::size_t size = static_cast<std::size_t>(rows_) * net_.outputs();
-  const float scale = static_cast<float>(2.0 / normalizer);
-  Score score;
-  for (std::size_t i = 0; i < size; ++i) {
-    const float y = a_.back()[i];
-    upper_[i] = y * scale;
-    score.loss_sum += static_cast<double>(y) * y;
-  }
-  return score;
-}
-
-void Mlp::backward(std::span<const float> parameters, std::span<const float> x,
-                   std::span<float> gradients, const std::function<void(int)>& layer_done) {
+void Mlp::backward(std::span<const float> parameters, std::span<float> gradients,
+                   const std::function<void(int)>& layer_done) {
   for (int l = static_cast<int>(net_.layers.size()) - 1; l >= 0; --l) {
     const Layer& layer = net_.layers[l];
-    const float* input = l == 0 ? x.data() : a_[l - 1].data();
-    float* dz = upper_.data();
-    const std::size_t size = static_cast<std::size_t>(rows_) * layer.out;
-    for (std::size_t i = 0; i < size; ++i) dz[i] *= slope(layer.activation, z_[l][i]);
+    const Matrix<float> input = l == 0 ? rows_of(x_, layer.in) : rows_of(a_[l - 1], layer.in);
+    const Matrix<float> dz = rows_of(upper_, layer.out);
+    backend_.operations->activate_backward(layer.activation, rows_of(z_[l], layer.out), dz.data);
 
-    gemm_.multiply(Transpose::kYes, Transpose::kNo, layer.in, layer.out, rows_, input, dz,
-                   gradients.data() + layer.weight_at);
-    if (layer.has_bias) {
-      float* db = gradients.data() + layer.bias_at;
-      std::fill_n(db, layer.out, 0.0f);
-      for (int row = 0; row < rows_; ++row) {
-        for (int j = 0; j < layer.out; ++j)
-          db[j] += dz[static_cast<std::size_t>(row) * layer.out + j];
-      }
-    }
+    backend_.gemm->multiply(Transpose::kYes, input, Transpose::kNo, dz,
+                            {gradients.data() + layer.weight_at, layer.in, layer.out});
+    if (layer.has_bias) backend_.operations->sum_rows(dz, gradients.data() + layer.bias_at);
     // The gradients can travel now, while dx is computed.
     layer_done(l);
 
     if (l == 0) return;
-    gemm_.multiply(Transpose::kNo, Transpose::kYes, rows_, layer.in, layer.out, dz,
-                   parameters.data() + layer.weight_at, lower_.data());
+    const Matrix<const float> weights{parameters.data() + layer.weight_at, layer.in, layer.out};
+    backend_.gemm->multiply(Transpose::kNo, dz, Transpose::kYes, weights,
+                            rows_of(lower_, layer.in));
     std::swap(upper_, lower_);
   }
 }

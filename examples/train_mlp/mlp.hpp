@@ -18,11 +18,13 @@
 #include <string>
 #include <vector>
 
-#include "train_mlp/gemm.hpp"
+#include "compute/backend.hpp"
 
 namespace train {
 
-enum class Activation { kNone, kRelu, kGelu };
+using compute::Activation;
+using compute::Matrix;
+
 enum class Loss {
   kSoftmaxCrossEntropy,  // of the labels; D = rows
   kMeanSquare,           // of the outputs themselves; D = rows * outputs
@@ -62,33 +64,40 @@ struct Score {
   std::int64_t correct = 0;
 };
 
-// The working memory of one forward and backward pass of up to `max_rows` rows.
+// One forward and backward pass of up to `max_rows` rows, and the memory for it, on the backend's
+// device. Parameters and gradients lie there, inputs and labels in the host's memory.
 class Mlp {
  public:
-  Mlp(const Net& net, Gemm& gemm, int max_rows);
+  Mlp(const Net& net, compute::Backend& backend, int max_rows);
 
-  // Outputs (rows x outputs) of x (rows x inputs); valid until the next forward.
-  std::span<const float> forward(std::span<const float> parameters, std::span<const float> x,
-                                 int rows);
+  // Outputs (rows x outputs) of x (rows x inputs), on the device; valid until the next forward.
+  Matrix<const float> forward(std::span<const float> parameters, std::span<const float> x,
+                              int rows);
   // Loss of the last forward. The gradient with respect to the outputs is left for backward,
   // divided by `normalizer`: the *global* D, so that gradients of the ranks are summed and never
   // averaged.
-  Score score(std::span<const std::uint8_t> labels, double normalizer);
-  // Overwrites `gradients`. layer_done(l) is called as soon as layer l's are final, last layer
-  // first; x as given to forward.
-  void backward(std::span<const float> parameters, std::span<const float> x,
-                std::span<float> gradients, const std::function<void(int)>& layer_done);
+  void loss(std::span<const std::uint8_t> labels, double normalizer);
+  // Of the last loss; waits for it.
+  Score score();
+  // Overwrites `gradients`. layer_done(l) is called as soon as layer l's have been asked of the
+  // device, last layer first.
+  void backward(std::span<const float> parameters, std::span<float> gradients,
+                const std::function<void(int)>& layer_done);
 
  private:
-  Score cross_entropy(std::span<const std::uint8_t> labels, double normalizer);
-  Score mean_square(double normalizer);
+  Matrix<float> rows_of(const compute::Array<float>& values, int columns) const {
+    return {values.data(), rows_, columns};
+  }
 
   const Net& net_;
-  Gemm& gemm_;
+  compute::Backend& backend_;
   int rows_ = 0;
-  std::vector<std::vector<float>> z_;  // per layer: before the activation
-  std::vector<std::vector<float>> a_;  // and after it
-  std::vector<float> upper_, lower_;   // gradients of a layer's outputs and of its inputs
+  compute::Array<float> x_;
+  compute::Array<std::uint8_t> labels_;
+  std::vector<compute::Array<float>> z_;  // per layer: before the activation
+  std::vector<compute::Array<float>> a_;  // and after it
+  compute::Array<float> upper_, lower_;   // gradients of a layer's outputs and of its inputs
+  compute::Array<compute::RowScore> scores_;
 };
 
 }  // namespace train

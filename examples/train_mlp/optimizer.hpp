@@ -5,7 +5,8 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
+
+#include "compute/backend.hpp"
 
 namespace train {
 
@@ -19,14 +20,15 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  AdamW(std::size_t parameters, const AdamWOptions& options)
-      : options_(options), m_(parameters), v_(parameters) {}
+  AdamW(std::size_t parameters, compute::Backend& backend, const AdamWOptions& options);
+  // Both lie on the backend's device.
   void step(std::span<float> parameters, std::span<const float> gradients);
 
  private:
   AdamWOptions options_;
+  compute::Operations& operations_;
   int steps_ = 0;
-  std::vector<float> m_, v_;  // running means of the gradient and of its square
+  compute::Array<float> m_, v_;  // running means of the gradient and of its square
 };
 
 }  // namespace train

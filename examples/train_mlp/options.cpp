@@ -43,8 +43,11 @@ bool parse_options(int argc, char** argv, Options& options, int* exit_status) {
   app.add_option("--batch", options.batch, "rows per step, of all ranks together")->check(positive);
   app.add_option("--lr", options.lr, "learning rate of AdamW")->check(positive);
   app.add_option("--seed", options.seed, "of initial weights and shuffles");
-  app.add_option("--gemm", options.gemm, "matrix products; auto: openblas if this build has it")
-      ->check(CLI::IsMember({"auto", "ref", "openblas"}));
+  app.add_option("--device", options.device, "what computes, and where all numbers lie")
+      ->check(CLI::IsMember({"host", "cuda"}));
+  app.add_option("--gemm", options.gemm,
+                 "matrix products; auto: openblas or, on a GPU, cublas, if it is there")
+      ->check(CLI::IsMember({"auto", "ref", "openblas", "cublas"}));
   app.add_option("--bucket-mb", options.bucket_mb, "largest gradient bucket, MiB")->check(positive);
   app.add_option("--first-bucket-mb", options.first_bucket_mb, "largest first bucket, MiB")
       ->check(positive);

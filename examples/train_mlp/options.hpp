@@ -14,6 +14,7 @@ struct Options {
   int batch = 128;              // rows of all ranks together
   double lr = 1e-3;
   std::uint64_t seed = 1;
+  std::string device = "host";  // host, cuda
   std::string gemm = "auto";
   double bucket_mb = 25.0;
   double first_bucket_mb = 1.0;

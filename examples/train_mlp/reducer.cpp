@@ -24,27 +24,34 @@ std::vector<Bucket> make_buckets(const Net& net, const ReducerOptions& options) 
   return buckets;
 }
 
-Reducer::Reducer(tr::Communicator& comm, std::vector<Bucket> buckets, bool overlap,
-                 tr::Stream stream, tr::HostBuffer<float> gradients, tr::Window window)
+Reducer::Reducer(tr::Communicator& comm, compute::Device& device, std::vector<Bucket> buckets,
+                 bool overlap, tr::Stream stream, compute::Array<float> gradients,
+                 tr::Window window)
     : comm_(&comm),
+      device_(&device),
       buckets_(std::move(buckets)),
       overlap_(overlap),
       gradients_(std::move(gradients)),
       window_(std::move(window)),
       stream_(std::move(stream)) {}
 
-tr::Result<Reducer> Reducer::create(tr::Communicator& comm, const Net& net,
+tr::Result<Reducer> Reducer::create(tr::Communicator& comm, compute::Device& device, const Net& net,
                                     const ReducerOptions& options) {
-  auto stream = tr::Stream::create();
+  auto stream =
+      device.is_host() ? tr::Stream::create() : tr::Stream::from_cuda(device.side_stream());
   if (!stream) return stream.error();
-  auto gradients = tr::HostBuffer<float>::allocate(net.parameters());
+  auto gradients = compute::Array<float>::make(device, net.parameters());
   if (!gradients) return gradients.error();
-  std::fill(gradients.value().begin(), gradients.value().end(), 0.0f);
-  // Registered, the vector is reduced where it lies, without copies through slots.
-  auto window = comm.register_buffer(gradients.value());
-  if (!window) return window.error();
-  return Reducer(comm, make_buckets(net, options), options.overlap, std::move(stream).value(),
-                 std::move(gradients).value(), std::move(window).value());
+  gradients.value().clear();
+  tr::Window window;
+  if (device.is_host()) {
+    // Registered, the vector is reduced where it lies, without copies through slots.
+    auto registered = comm.register_buffer(gradients.value());
+    if (!registered) return registered.error();
+    window = std::move(registered).value();
+  }
+  return Reducer(comm, device, make_buckets(net, options), options.overlap,
+                 std::move(stream).value(), std::move(gradients).value(), std::move(window));
 }
 
 tr::Status Reducer::launch(const Bucket& bucket, tr::StreamRef stream) {
@@ -55,12 +62,14 @@ tr::Status Reducer::launch(const Bucket& bucket, tr::StreamRef stream) {
 void Reducer::layer_done(int layer) {
   if (!overlap_) return;
   while (launched_.ok() && next_ < buckets_.size() && buckets_[next_].last_layer >= layer) {
+    device_->fork();  // after the kernels that compute these gradients
     launched_ = launch(buckets_[next_++], stream_);
     if (layer > 0) ++launched_early_;
   }
 }
 
 tr::Status Reducer::finish() {
+  if (auto s = device_->synchronize(); !s) return s;
   Stopwatch watch;
   for (; launched_.ok() && next_ < buckets_.size(); ++next_) {
     launched_ = launch(buckets_[next_], overlap_ ? tr::StreamRef(stream_) : tr::StreamRef());

@@ -12,6 +12,7 @@
 
 #include "treering/treering.hpp"
 
+#include "compute/device.hpp"
 #include "train_mlp/mlp.hpp"
 
 namespace train {
@@ -31,12 +32,12 @@ std::vector<Bucket> make_buckets(const Net& net, const ReducerOptions& options);
 
 class Reducer {
  public:
-  // Collective over comm, which must outlive the reducer, as must net.
-  static tr::Result<Reducer> create(tr::Communicator& comm, const Net& net,
+  // Collective over comm, which must outlive the reducer, as must device.
+  static tr::Result<Reducer> create(tr::Communicator& comm, compute::Device& device, const Net& net,
                                     const ReducerOptions& options);
 
-  // One step: the backward pass writes here and calls layer_done() for each layer, last layer
-  // first; after finish() the vector holds the sum over ranks.
+  // One step: the backward pass writes here, in the device's memory, and calls layer_done() for
+  // each layer, last layer first; after finish() the vector holds the sum over ranks.
   std::span<float> gradients() { return gradients_.span(); }
   void layer_done(int layer);
   tr::Status finish();
@@ -52,14 +53,15 @@ class Reducer {
   void reset_counters() { exposed_seconds_ = 0.0, launched_early_ = 0; }
 
  private:
-  Reducer(tr::Communicator& comm, std::vector<Bucket> buckets, bool overlap, tr::Stream stream,
-          tr::HostBuffer<float> gradients, tr::Window window);
+  Reducer(tr::Communicator& comm, compute::Device& device, std::vector<Bucket> buckets,
+          bool overlap, tr::Stream stream, compute::Array<float> gradients, tr::Window window);
   tr::Status launch(const Bucket& bucket, tr::StreamRef stream);
 
   tr::Communicator* comm_;
+  compute::Device* device_;
   std::vector<Bucket> buckets_;
   bool overlap_;
-  tr::HostBuffer<float> gradients_;
+  compute::Array<float> gradients_;
   tr::Window window_;     // destroyed before gradients_
   tr::Stream stream_;     // destroyed, and so drained, before window_
   std::size_t next_ = 0;  // bucket to launch

@@ -6,7 +6,12 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "must.hpp"
+
 namespace train {
+
+using example::must;
+
 namespace {
 
 // "layer 1 weight [3, 5]"
@@ -26,26 +31,25 @@ std::string name_of(const Net& net, std::size_t index) {
 
 }  // namespace
 
-SerialReplay::SerialReplay(const Net& net, Gemm& gemm, const AdamWOptions& options, int ranks,
-                           int batch, std::span<const float> initial_parameters)
+SerialReplay::SerialReplay(const Net& net, compute::Backend& backend, const AdamWOptions& options,
+                           int ranks, int batch, std::span<const float> initial_parameters)
     : net_(net),
       ranks_(ranks),
-      error_is_bounded_(gemm.rows_are_independent()),
-      mlp_(net, gemm, batch),
-      optimizer_(net.parameters(), options),
-      parameters_(initial_parameters.begin(), initial_parameters.end()),
-      sum_(net.parameters()),
-      part_(net.parameters()) {}
+      error_is_bounded_(backend.gemm->rows_are_independent()),
+      mlp_(net, backend, batch),
+      optimizer_(net.parameters(), backend, options),
+      parameters_(must(compute::Array<float>::copy_of(*backend.device, initial_parameters))),
+      gradients_(must(compute::Array<float>::make(*backend.device, net.parameters()))) {}
 
-void SerialReplay::gradient(const Table& batch, Range rows, double normalizer,
-                            std::span<float> to) {
+std::vector<float> SerialReplay::gradient(const Table& batch, Range rows, double normalizer) {
   const std::size_t width = batch.features;
   const auto x = std::span(batch.x).subspan(rows.first * width, rows.count() * width);
   const auto y = std::span(batch.y).subspan(batch.y.empty() ? 0 : rows.first,
                                             batch.y.empty() ? 0 : rows.count());
-  mlp_.forward(parameters_, x, rows.count());
-  (void)mlp_.score(y, normalizer);
-  mlp_.backward(parameters_, x, to, [](int) {});
+  mlp_.forward(parameters_.span(), x, rows.count());
+  mlp_.loss(y, normalizer);
+  mlp_.backward(parameters_.span(), gradients_.span(), [](int) {});
+  return must(gradients_.download());
 }
 
 tr::Status SerialReplay::compare(const char* what, std::span<const float> serial,
@@ -65,12 +69,12 @@ tr::Status SerialReplay::compare(const char* what, std::span<const float> serial
 tr::Status SerialReplay::step(const Table& batch, double normalizer,
                               std::span<const float> gradients, std::span<const float> parameters) {
   ++steps_;
-  gradient(batch, {0, batch.rows()}, normalizer, part_);
+  const std::vector<float> whole = gradient(batch, {0, batch.rows()}, normalizer);
   double difference = 0.0, norm = 0.0;
-  for (std::size_t i = 0; i < part_.size(); ++i) {
-    const double d = static_cast<double>(gradients[i]) - part_[i];
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const double d = static_cast<double>(gradients[i]) - whole[i];
     difference += d * d;
-    norm += static_cast<double>(part_[i]) * part_[i];
+    norm += static_cast<double>(whole[i]) * whole[i];
   }
   const double error = norm == 0.0 ? std::sqrt(difference) : std::sqrt(difference / norm);
   worst_error_ = std::max(worst_error_, error);
@@ -82,14 +86,15 @@ tr::Status SerialReplay::step(const Table& batch, double normalizer,
                          std::to_string(error) + " (relative)"};
   }
 
-  gradient(batch, share(batch.rows(), 0, ranks_), normalizer, sum_);
+  std::vector<float> sum = gradient(batch, share(batch.rows(), 0, ranks_), normalizer);
   for (int q = 1; q < ranks_; ++q) {
-    gradient(batch, share(batch.rows(), q, ranks_), normalizer, part_);
-    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += part_[i];
+    const std::vector<float> part = gradient(batch, share(batch.rows(), q, ranks_), normalizer);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
   }
-  if (auto s = compare("gradient of", sum_, gradients); !s) return s;
-  optimizer_.step(parameters_, sum_);
-  return compare("parameter", parameters_, parameters);
+  if (auto s = compare("gradient of", sum, gradients); !s) return s;
+  if (auto s = gradients_.upload(sum); !s) return s;
+  optimizer_.step(parameters_.span(), gradients_.span());
+  return compare("parameter", must(parameters_.download()), parameters);
 }
 
 }  // namespace train

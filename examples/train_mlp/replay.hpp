@@ -1,14 +1,14 @@
 // The proof that data-parallel training computes what serial training computes.
 //
-// One process goes through the same batches alone. It keeps two promises apart:
+// One process goes through the same batches alone, on the same device. It keeps two promises apart:
 // - Exact: the gradient of each rank's rows, computed here and added in rank order, must equal the
 //   reduced gradient bit for bit, and so must the parameters after the optimizer. The all-reduce
 //   must fold in rank order for that (TR_OPT_ORDERED).
 // - Close: the gradient of the whole batch at once differs by rounding only, since floating-point
 //   addition is not associative: relative error (2-norm) at most 2e-6. This is required of a GEMM
-//   whose rows do not depend on each other. With OpenBLAS the forward pass of a share rounds
-//   otherwise than that of the whole batch, and a ReLU whose input is 1e-8 here and -1e-8 there
-//   switches a whole path of the gradient: the error is measured, but proves nothing.
+//   whose rows do not depend on each other. With OpenBLAS or cuBLAS the forward pass of a share
+//   rounds otherwise than that of the whole batch, and a ReLU whose input is 1e-8 here and -1e-8
+//   there switches a whole path of the gradient: the error is measured, but proves nothing.
 #pragma once
 
 #include <span>
@@ -27,11 +27,11 @@ class SerialReplay {
  public:
   static constexpr double kTolerance = 2e-6;
 
-  SerialReplay(const Net& net, Gemm& gemm, const AdamWOptions& options, int ranks, int batch,
-               std::span<const float> initial_parameters);
+  SerialReplay(const Net& net, compute::Backend& backend, const AdamWOptions& options, int ranks,
+               int batch, std::span<const float> initial_parameters);
 
-  // After a step of the ranks on `batch` (the global one). The error says what differs first, and
-  // where.
+  // After a step of the ranks on `batch` (the global one); all in the host's memory. The error says
+  // what differs first, and where.
   tr::Status step(const Table& batch, double normalizer, std::span<const float> gradients,
                   std::span<const float> parameters);
 
@@ -40,7 +40,7 @@ class SerialReplay {
   bool error_is_bounded() const { return error_is_bounded_; }
 
  private:
-  void gradient(const Table& batch, Range rows, double normalizer, std::span<float> to);
+  std::vector<float> gradient(const Table& batch, Range rows, double normalizer);
   tr::Status compare(const char* what, std::span<const float> serial,
                      std::span<const float> parallel) const;
 
@@ -51,7 +51,7 @@ class SerialReplay {
   double worst_error_ = 0.0;
   Mlp mlp_;
   AdamW optimizer_;
-  std::vector<float> parameters_, sum_, part_;
+  compute::Array<float> parameters_, gradients_;
 };
 
 }  // namespace train

@@ -15,7 +15,6 @@
 #include "train_mlp/clock.hpp"
 #include "train_mlp/counter_rng.hpp"
 #include "train_mlp/data.hpp"
-#include "train_mlp/gemm.hpp"
 #include "train_mlp/mlp.hpp"
 #include "train_mlp/optimizer.hpp"
 #include "train_mlp/reducer.hpp"
@@ -64,33 +63,31 @@ std::uint64_t hash_of(std::span<const float> parameters) {
 
 class Trainer {
  public:
-  Trainer(const Options& options, tr::Communicator& comm)
+  Trainer(const Options& options, compute::Backend& backend, tr::Communicator& comm)
       : options_(options),
+        backend_(backend),
         comm_(comm),
         task_(make_task(options)),
-        gemm_(must(make_gemm(gemm_name(options)))),
-        parameters_(net().parameters()),
+        parameters_(must(compute::Array<float>::make(*backend.device, net().parameters()))),
         max_rows_(options.batch / comm.size() + 1),
-        mlp_(net(), *gemm_, max_rows_),
+        mlp_(net(), backend, max_rows_),
         adam_{.lr = options.lr},
-        optimizer_(net().parameters(), adam_),
-        reducer_(must(Reducer::create(comm, net(), reducer_options(options)))),
+        optimizer_(net().parameters(), backend, adam_),
+        reducer_(must(Reducer::create(comm, *backend.device, net(), reducer_options(options)))),
         report_(must(Report::open(is_first() ? options.metrics : ""))) {
-    initialize(net(), options.seed, parameters_);
+    std::vector<float> initial(net().parameters());
+    initialize(net(), options.seed, initial);
+    must(parameters_.upload(initial));
     if (!options.verify) return;
     must(comm.set_option(TR_OPT_ORDERED, 1));
     if (is_first()) {
-      replay_.emplace(net(), *gemm_, adam_, comm.size(), options.batch, parameters_);
+      replay_.emplace(net(), backend, adam_, comm.size(), options.batch, initial);
     }
   }
 
   int run();
 
  private:
-  static std::string gemm_name(const Options& options) {
-    if (options.gemm != "auto") return options.gemm;
-    return have_openblas() ? "openblas" : "ref";
-  }
   static ReducerOptions reducer_options(const Options& options) {
     const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * (1 << 20)); };
     return {bytes(options.bucket_mb), bytes(options.first_bucket_mb), options.overlap};
@@ -115,10 +112,10 @@ class Trainer {
   std::optional<double> test_accuracy();
 
   const Options& options_;
+  compute::Backend& backend_;
   tr::Communicator& comm_;
   Task task_;
-  std::unique_ptr<Gemm> gemm_;
-  std::vector<float> parameters_;
+  compute::Array<float> parameters_;
   int max_rows_;  // of a share
   Mlp mlp_;
   AdamWOptions adam_;
@@ -143,9 +140,9 @@ void Trainer::announce() {
   std::printf("%d rank%s, %s: %d + %d rows, batch %d; net %s\n", comm_.size(),
               comm_.size() == 1 ? "" : "s", options_.data.c_str(), task_.data.train.rows(),
               task_.data.test.rows(), options_.batch, net().to_string().c_str());
-  std::printf("gemm %s%s; seed %" PRIu64 "; %zu gradient bucket(s), MiB:", gemm_->name(),
-              options_.gemm == "auto" && !have_openblas() ? " (built without OpenBLAS)" : "",
-              options_.seed, reducer_.buckets().size());
+  std::printf("on %s, gemm %s; seed %" PRIu64 "; %zu gradient bucket(s), MiB:",
+              backend_.device->name().c_str(), backend_.gemm->name(), options_.seed,
+              reducer_.buckets().size());
   for (const Bucket& b : reducer_.buckets()) {
     std::printf(" %.2f", sizeof(float) * static_cast<double>(b.end - b.begin) / (1 << 20));
   }
@@ -161,14 +158,16 @@ void Trainer::step(std::span<const std::uint32_t> order) {
   const double divisor = normalizer(rows);
   Stopwatch watch;
   gather_rows(task_.data.train, order.subspan(range.first, range.count()), mine_);
-  mlp_.forward(parameters_, mine_.x, range.count());
-  const Score score = mlp_.score(mine_.y, divisor);
-  mlp_.backward(parameters_, mine_.x, reducer_.gradients(),
+  mlp_.forward(parameters_.span(), mine_.x, range.count());
+  mlp_.loss(mine_.y, divisor);
+  mlp_.backward(parameters_.span(), reducer_.gradients(),
                 [&](int layer) { reducer_.layer_done(layer); });
+  const Score score = mlp_.score();
   compute_seconds_ += watch.lap();
   must(reducer_.finish());
   (void)watch.lap();
-  optimizer_.step(parameters_, reducer_.gradients());
+  optimizer_.step(parameters_.span(), reducer_.gradients());
+  must(backend_.device->synchronize());
   optimizer_seconds_ += watch.lap();
 
   ++steps_, ++logged_steps_;
@@ -186,7 +185,11 @@ void Trainer::verify(std::span<const std::uint32_t> order, double divisor) {
   if (replay_) {
     Table batch;
     gather_rows(task_.data.train, order, batch);
-    if (auto s = replay_->step(batch, divisor, reducer_.gradients(), parameters_); !s) {
+    std::vector<float> gradients(net().parameters());
+    must(backend_.device->download(gradients.data(), reducer_.gradients().data(),
+                                   gradients.size() * sizeof gradients[0]));
+    const auto parameters = must(parameters_.download());
+    if (auto s = replay_->step(batch, divisor, gradients, parameters); !s) {
       std::fprintf(stderr, "NOT equal to serial: %s\n", s.error().message.c_str());
       holds[0] = 0;
     }
@@ -196,7 +199,7 @@ void Trainer::verify(std::span<const std::uint32_t> order, double divisor) {
 }
 
 void Trainer::check_sync() {
-  const std::array mine{hash_of(parameters_)};
+  const std::array mine{hash_of(must(parameters_.download()))};
   std::vector<std::uint64_t> all(comm_.size());
   must(comm_.all_gather(mine, all));
   for (int q = 1; q < comm_.size(); ++q) {
@@ -216,8 +219,9 @@ std::optional<double> Trainer::test_accuracy() {
   for (int first = range.first; first < range.last; first += max_rows_) {
     const int rows = std::min(max_rows_, range.last - first);
     const std::size_t at = static_cast<std::size_t>(first) * test.features;
-    mlp_.forward(parameters_, std::span(test.x).subspan(at), rows);
-    correct[0] += mlp_.score(std::span(test.y).subspan(first), 1.0).correct;
+    mlp_.forward(parameters_.span(), std::span(test.x).subspan(at), rows);
+    mlp_.loss(std::span(test.y).subspan(first), 1.0);
+    correct[0] += mlp_.score().correct;
   }
   must(comm_.all_reduce(correct, tr::kSum));
   return static_cast<double>(correct[0]) / test.rows();
@@ -273,11 +277,11 @@ int Trainer::run() {
     if (logged_steps_ > 0) log(unit, epoch + 1, task_.epochs, true);
   }
   check_sync();
-  if (is_first()) report_.end(hash_of(parameters_), sent_bytes(), steps_);
+  if (is_first()) report_.end(hash_of(must(parameters_.download())), sent_bytes(), steps_);
   if (replay_) {
     std::printf("equal to serial: bit for bit over %d steps; whole-batch gradient within %.1e%s\n",
                 replay_->steps(), replay_->worst_error(),
-                replay_->error_is_bounded() ? "" : " (OpenBLAS: unbounded, see replay.hpp)");
+                replay_->error_is_bounded() ? "" : " (unbounded with this GEMM, see replay.hpp)");
   }
   if (last_test_accuracy_ < options_.min_accuracy) {
     if (is_first()) {
@@ -291,6 +295,8 @@ int Trainer::run() {
 
 }  // namespace
 
-int run(const Options& options, tr::Communicator& comm) { return Trainer(options, comm).run(); }
+int run(const Options& options, compute::Backend& backend, tr::Communicator& comm) {
+  return Trainer(options, backend, comm).run();
+}
 
 }  // namespace train

@@ -85,13 +85,20 @@ class Event {
   detail::Handle<tr_event_t, tr_event_destroy> handle_;
 };
 
-// A host stream: operations are enqueued and complete in order. Buffers given to it must stay until
-// the stream has been synchronized. The destructor synchronizes.
+// Operations are enqueued and complete in order: a host stream, or a caller's CUDA stream. Buffers
+// given to it must stay until the stream has been synchronized. The destructor of a host stream
+// synchronizes.
 class Stream {
  public:
   static Result<Stream> create() {
     tr_stream_t raw = nullptr;
     if (const auto code = tr_stream_create(&raw)) return Error::last(code);
+    return Stream(raw);
+  }
+  // For calls on device memory: a cudaStream_t, which stays the caller's and outlives this.
+  static Result<Stream> from_cuda(void* cuda_stream) {
+    tr_stream_t raw = nullptr;
+    if (const auto code = tr_stream_from_cuda(&raw, cuda_stream)) return Error::last(code);
     return Stream(raw);
   }
   // The first error of the operations on the stream, if there was one.

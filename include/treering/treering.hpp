@@ -38,7 +38,7 @@ struct Parts {
   std::span<const std::uint64_t> displs = {};
 };
 
-// Memory of a HostBuffer that every rank of a communicator can reach. Destroy it before the
+// Memory (of a HostBuffer, say) that every rank of a communicator can reach. Destroy it before the
 // communicator and before the memory; destroying waits for this rank's operations only.
 class Window {
  public:
@@ -143,12 +143,13 @@ class Communicator {
     return Status::of(tr_comm_set_algorithm(get(), std::string(collective).c_str(),
                                             std::string(algorithm).c_str()));
   }
-  // Collective: every rank registers a HostBuffer (sizes may differ).
-  template <class T>
-  Result<Window> register_buffer(HostBuffer<T>& buffer) {
+  // Collective: every rank registers a HostBuffer or other memory of tr_mem_alloc (sizes may
+  // differ).
+  template <MutableBuffer B>
+  Result<Window> register_buffer(B&& buffer) {
     tr_window_t raw = nullptr;
-    const std::size_t bytes = buffer.size() * sizeof(T);
-    if (const auto code = tr_comm_register(get(), buffer.data(), bytes, &raw)) {
+    const std::size_t bytes = len(buffer) * sizeof(std::ranges::range_value_t<B>);
+    if (const auto code = tr_comm_register(get(), out(buffer), bytes, &raw)) {
       return Error::last(code);
     }
     return Window(get(), raw);

@@ -34,6 +34,12 @@ int spin_for(const Placement& placement, const Config& config) {
   return placement.more_ranks_than_cores() ? 40 : 2000;
 }
 
+// nullptr: it sends or receives.
+const char* algorithm_of(const Operation& op) {
+  const algos::Algorithm* algorithm = op.plan().algorithm();
+  return algorithm != nullptr ? algorithm->name : nullptr;
+}
+
 // The settings that all ranks must share, in words, so that a difference can be shown.
 std::string settings_text(const Config& c, int size) {
   std::string text =
@@ -67,6 +73,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   std::shared_ptr<Communicator> comm(
       new Communicator(rendezvous.rank(), rendezvous.size(), config));
   comm->forks_ = forks_of_this_process();
+  comm->range_owner_ = make_range_owner(comm->rank_, comm->size_);
   TR_RETURN_IF_ERROR(agree_on_settings(rendezvous, config));
   for (const AlgoChoice& a : config.algos) {
     TR_RETURN_IF_ERROR(
@@ -225,6 +232,7 @@ Status Communicator::prepare_scratch(Request& r) {
   if (!scratch_reusable_ || shape != scratch_shape_) {
     TR_RETURN_IF_ERROR(prepare(r, scratch_));
     scratch_shape_ = shape;
+    scratch_range_ = range_name(r, algorithm_of(scratch_), nullptr);
     CallKind kind = kind_of(scratch_.call);
     if (const algos::Algorithm* a = scratch_.plan().algorithm()) kind.algorithm = number_of(*a);
     scratch_kind_ = pack(kind);
@@ -254,6 +262,7 @@ Status Communicator::run_again(const void* in, void* out) {
 }
 
 Status Communicator::run_scratch() {
+  const Range range(range_owner_, scratch_range_);
   if (!scratch_may_stream_) return engine_->run_now(scratch_);
   const Collective collective = scratch_.call.collective;
   const std::uint64_t bytes = scratch_.call.count * type_bytes(scratch_.call.type);
@@ -297,17 +306,20 @@ Status Communicator::launch(Request& request, Stream* stream) {
     TR_RETURN_IF_ERROR(prepare_scratch(request));
     return run_scratch();
   }
-  TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket, enqueue(request, stream));
+  Range range;
+  TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket, enqueue(request, stream, range));
   return stream == nullptr ? engine_->wait(*ticket) : Status{};
 }
 
-Result<std::shared_ptr<Ticket>> Communicator::enqueue(Request& request, Stream* stream) {
+Result<std::shared_ptr<Ticket>> Communicator::enqueue(Request& request, Stream* stream,
+                                                      Range& range) {
   TR_RETURN_IF_ERROR(check_usable());
   if (stream != nullptr) TR_RETURN_IF_ERROR(engine_->start_thread());
   auto ticket = std::make_shared<Ticket>();
   ticket->engine = engine_;
   const Footprint footprint = footprint_of(request);
   TR_RETURN_IF_ERROR(prepare(request, ticket->op));
+  range.begin(range_owner_, range_name(request, algorithm_of(ticket->op), nullptr));
   if (ticket->op.may_stream_slots() && !request.uneven) {
     ticket->op.set_stream_slots(
         stream_trial_.current(ticket->op.call.collective, request.choice_bytes));

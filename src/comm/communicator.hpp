@@ -87,8 +87,10 @@ class Communicator final : public EngineOwner,
   // Runs a request: to its end when stream is nullptr, else enqueues it. Holds the guard.
   Status launch(Request& request, Stream* stream);
   // Enqueues without waiting; for groups. The caller drives engine() until the ticket is done.
-  Result<std::shared_ptr<Ticket>> enqueue(Request& request, Stream* stream);
+  // `range` begins where the algorithm is known.
+  Result<std::shared_ptr<Ticket>> enqueue(Request& request, Stream* stream, Range& range);
   Engine& engine() { return *engine_; }
+  RangeOwner range_owner() const { return range_owner_; }
   std::byte* barrier_byte() { return barrier_bytes_; }  // two: one to send, one to receive
 
   // Collective; colour < 0: nullptr.
@@ -99,13 +101,13 @@ class Communicator final : public EngineOwner,
   // Does the request work on device memory? An error where its buffers and stream do not fit.
   Result<bool> is_on_device(const Request& request, const Stream* stream) const;
   // Starts its kernel without waiting; for groups.
-  Status enqueue_on_device(Request& request, Stream* stream);
+  Status enqueue_on_device(Request& request, Stream* stream, Range& range);
   // The same for sends and receives, in issue order, that progress together: one kernel.
   struct Message {
     Request* request = nullptr;
     Stream* stream = nullptr;
   };
-  Status enqueue_messages(std::span<const Message> messages);
+  Status enqueue_messages(std::span<const Message> messages, Range& range);
   // Until all calls without a stream are done.
   Status wait_for_device();
 
@@ -166,6 +168,7 @@ class Communicator final : public EngineOwner,
   const int rank_;
   const int size_;
   Config config_;
+  RangeOwner range_owner_ = 0;
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<DeviceEngine> device_;
@@ -189,7 +192,8 @@ class Communicator final : public EngineOwner,
     bool operator==(const Shape&) const = default;
   };
   Shape scratch_shape_;
-  std::uint64_t scratch_kind_ = 0;   // as it goes to the board and into signatures
+  std::uint64_t scratch_kind_ = 0;  // as it goes to the board and into signatures
+  RangeName scratch_range_;
   bool scratch_may_stream_ = false;  // long enough for StreamTrial
   StreamTrial stream_trial_;
   bool scratch_reusable_ = false;

@@ -47,6 +47,17 @@ bool differs(const Board& mine, const Board& theirs, std::uint64_t first, std::u
   return false;
 }
 
+// Of one launch.
+RangeName range_name_of(std::span<const Communicator::Message> messages) {
+  const char* const protocol = device_protocol_name(DeviceProtocol::kSimple);
+  if (messages.size() == 1) return range_name(*messages.front().request, nullptr, protocol);
+  RangeName name{.operation = "sends and recvs", .protocol = protocol, .bytes = 0};
+  for (const Communicator::Message& m : messages) {
+    name.bytes += m.request->in_bytes + m.request->out_bytes;  // one of them is none
+  }
+  return name;
+}
+
 // For check_same_call: the last operation issued.
 Operation operation_before(std::uint64_t sequence) {
   Operation op;
@@ -164,13 +175,14 @@ void* Communicator::use_stream(Stream* stream) {
   return stream->cuda_stream() != nullptr ? stream->cuda_stream() : kDefaultStream;
 }
 
-Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
+Status Communicator::enqueue_on_device(Request& r, Stream* stream, Range& range) {
   if (r.call.collective == Collective::kSendRecv) {
     const Message alone{&r, stream};
-    return enqueue_messages({&alone, 1});
+    return enqueue_messages({&alone, 1}, range);
   }
   TR_RETURN_IF_ERROR(check_usable());
   TR_ASSIGN_OR_RETURN(const DevicePlan plan, device_plan_for(r));
+  range.begin(range_owner_, range_name(r, plan.algorithm, device_protocol_name(plan.protocol)));
   if (r.cut) {
     constexpr std::uint64_t kCutBytes =
         kSlotAlign;  // as on the host: the same chunks, the same bits
@@ -188,8 +200,9 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream) {
   return status.ok() ? status : fail_on_device(status);
 }
 
-Status Communicator::enqueue_messages(std::span<const Message> messages) {
+Status Communicator::enqueue_messages(std::span<const Message> messages, Range& range) {
   TR_RETURN_IF_ERROR(check_usable());
+  range.begin(range_owner_, range_name_of(messages));
   std::vector<MessageCall> calls;
   std::vector<void*> streams;
   DeviceChoiceInput in = device_choice_input(*messages.front().request);
@@ -258,7 +271,8 @@ Status Communicator::wait_for_device() {
 }
 
 Status Communicator::launch_on_device(Request& r, Stream* stream) {
-  TR_RETURN_IF_ERROR(enqueue_on_device(r, stream));
+  Range range;
+  TR_RETURN_IF_ERROR(enqueue_on_device(r, stream, range));
   return stream == nullptr ? wait_for_device() : Status{};
 }
 

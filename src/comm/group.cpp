@@ -67,18 +67,19 @@ struct Issued {
 // Calls that are issued together: one, or several messages on the device.
 Status issue_launch(std::span<Kept* const> launch, Issued* issued) {
   Kept& first = *launch.front();
+  Range range;
   if (!first.on_device) {
     TR_ASSIGN_OR_RETURN(const std::shared_ptr<Ticket> ticket,
-                        first.comm->enqueue(first.request, first.stream.get()));
+                        first.comm->enqueue(first.request, first.stream.get(), range));
     if (first.stream == nullptr) issued->tickets.push_back(ticket);
     return {};
   }
   if (first.is_message()) {
     std::vector<Communicator::Message> messages;
     for (Kept* k : launch) messages.push_back({&k->request, k->stream.get()});
-    TR_RETURN_IF_ERROR(first.comm->enqueue_messages(messages));
+    TR_RETURN_IF_ERROR(first.comm->enqueue_messages(messages, range));
   } else {
-    TR_RETURN_IF_ERROR(first.comm->enqueue_on_device(first.request, first.stream.get()));
+    TR_RETURN_IF_ERROR(first.comm->enqueue_on_device(first.request, first.stream.get(), range));
   }
   const bool blocks =
       std::any_of(launch.begin(), launch.end(), [](const Kept* k) { return k->stream == nullptr; });
@@ -159,6 +160,7 @@ Status group_end() {
     guards.push_back(std::make_unique<Communicator::Guard>());
     TR_RETURN_IF_ERROR(guards.back()->enter(*comm));
   }
+  const Range range(kept.empty() ? 0 : kept.front().comm->range_owner(), {.operation = "group"});
   Issued issued;
   Status status = issue(kept, &issued);
   Status finished = wait_all(issued.tickets);

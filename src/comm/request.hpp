@@ -2,9 +2,11 @@
 // Communicator::launch runs it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
+#include "core/ranges.hpp"
 #include "core/types.hpp"
 #include "engine/operation.hpp"
 
@@ -31,5 +33,20 @@ struct Request {
   std::uint64_t in_bytes = 0;
   std::uint64_t out_bytes = 0;
 };
+
+// What tools call it. Its bytes are those of this rank's larger buffer.
+inline RangeName range_name(const Request& r, const char* algorithm, const char* protocol) {
+  RangeName name;
+  name.operation = collective_name(r.call.collective);
+  name.uneven = r.uneven;
+  name.algorithm = algorithm;
+  name.protocol = protocol;
+  if (r.call.collective != Collective::kBarrier) name.bytes = std::max(r.in_bytes, r.out_bytes);
+  if (r.call.collective == Collective::kSendRecv) {
+    name.operation = r.call.is_send ? "send" : "recv";
+    name.peer = r.call.root;
+  }
+  return name;
+}
 
 }  // namespace treering

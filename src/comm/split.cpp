@@ -32,8 +32,9 @@ Result<std::vector<std::string>> SubsetRendezvous::all_gather(const std::string&
       Request send = collectives::send_request(src, out_bytes, Type::kUint8, members_[i]);
       Request recv = collectives::recv_request(dst, in_bytes, Type::kUint8, members_[i]);
       for (Request* r : {&send, &recv}) {
+        Range range;
         r->call.part_of = part_of_;
-        TR_ASSIGN_OR_RETURN(std::shared_ptr<Ticket> ticket, parent_.enqueue(*r, nullptr));
+        TR_ASSIGN_OR_RETURN(std::shared_ptr<Ticket> ticket, parent_.enqueue(*r, nullptr, range));
         tickets.push_back(std::move(ticket));
       }
     }
@@ -44,6 +45,7 @@ Result<std::vector<std::string>> SubsetRendezvous::all_gather(const std::string&
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
+  const Range range(range_owner_, {.operation = "split"});
   std::vector<int> everyone(size_);
   for (int r = 0; r < size_; ++r) everyone[r] = r;
   struct Wish {
@@ -68,6 +70,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
 }
 
 Result<int> Communicator::register_window(void* ptr, std::size_t bytes) {
+  const Range range(range_owner_, {.operation = "register", .bytes = bytes});
   std::vector<int> everyone(size_);
   for (int r = 0; r < size_; ++r) everyone[r] = r;
   SubsetRendezvous all(*this, std::move(everyone), "tr_comm_register");

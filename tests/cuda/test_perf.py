@@ -113,7 +113,8 @@ for status, words, args, program, extra in [
         (4, 'treering perf: --device cuda: ', [], REAL, {'CUDA_VISIBLE_DEVICES': ''}),
         (2, '--registered: there are no registered windows on a GPU yet', ['--registered'], SIM, {}),
         (2, '--against mpi: it is measured on host memory only', ['--against', 'mpi'], SIM, {}),
-        (4, 'treering perf: nccl: treering-peer-nccl not found in ', ['--against', 'nccl'], SIM, {}),
+        (4, 'treering perf: nccl: ' + ('treering-peer-nccl not found in ' if NCCL == '-' else 'no GPU or no driver: '),
+         ['--against', 'nccl'], SIM, {}),
         (4, 'there is no protocol "LL129"', ['--protocol', 'LL129'], SIM, {})]:
     result = perf(program, 'all_reduce', '-n', '2', '-e', '8', '--device', 'cuda', *args, **extra)
     lines = result.stderr.strip().split('\n')

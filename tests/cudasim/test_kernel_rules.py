@@ -30,9 +30,10 @@ LOADS = re.compile(r'\b(load_acquire|load_relaxed|ll_load|ll128_arrived)\b')
 
 
 def is_kernel_code(path):
-    """Device code and the host code beside it: algos/cuda, transports/cuda_*, cuda files of src, the ladder."""
+    """Device code and the host code beside it: algos/cuda, transports/cuda_*, cuda files of src, the ladder,
+    the kernels of examples/compute."""
     return path.endswith(('.cu', '.cuh', '.cpp', '.hpp', '.h')) and path not in ALLOWED and (
-        path.startswith(('algos/cuda/', 'transports/cuda', 'examples/ladder/'))
+        path.startswith(('algos/cuda/', 'transports/cuda', 'examples/ladder/', 'examples/compute/cuda'))
         or (path.startswith('src/') and 'cuda' in path.lower()))
 
 

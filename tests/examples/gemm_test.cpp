@@ -1,6 +1,6 @@
-// The matrix products of the trainer: the reference bit for bit against plain loops, OpenBLAS close
-// to it.
-#include "train_mlp/gemm.hpp"
+// The matrix products, of the host or (COMPUTE_TEST_CUDA) of a GPU: the reference bit for bit
+// against plain loops, the fast one close to it.
+#include "compute/gemm.hpp"
 
 #include <bit>
 #include <cstdint>
@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "compute_under_test.hpp"
 #include "train_mlp/counter_rng.hpp"
 
 namespace {
 
-using train::Transpose;
+using compute::Transpose;
 
 struct Shape {
   int m, n, k;
@@ -61,50 +62,68 @@ void for_all(const Body& body) {
   }
 }
 
+// By a Gemm, on its device; one element more than the result has, which must stay -5.
+std::vector<float> by(compute::Gemm& gemm, Transpose ta, Transpose tb, Shape s,
+                      const std::vector<float>& a, const std::vector<float>& b) {
+  const auto on_a = on_device(a), on_b = on_device(b);
+  const auto on_c = on_device(std::vector<float>(s.m * s.n + 1, -5.0f));
+  const bool a_turned = ta == Transpose::kYes, b_turned = tb == Transpose::kYes;
+  gemm.multiply(ta, {on_a.data(), a_turned ? s.k : s.m, a_turned ? s.m : s.k}, tb,
+                {on_b.data(), b_turned ? s.n : s.k, b_turned ? s.k : s.n}, {on_c.data(), s.m, s.n});
+  std::vector<float> c = on_host(on_c);
+  EXPECT_EQ(c.back(), -5.0f);
+  c.pop_back();
+  return c;
+}
+
 TEST(Gemm, ReferenceEqualsPlainLoopsBitForBit) {
-  const auto gemm = std::move(train::make_gemm("ref")).value();
+  const auto gemm = std::move(compute::make_gemm(device(), "ref")).value();
   for_all([&](Transpose ta, Transpose tb, Shape s, const auto& a, const auto& b) {
     const auto expected = plain(ta, tb, s, a.data(), b.data());
-    std::vector<float> c(expected.size() + 1, -5.0f);  // one guard element
-    gemm->multiply(ta, tb, s.m, s.n, s.k, a.data(), b.data(), c.data());
+    const auto c = by(*gemm, ta, tb, s, a, b);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       ASSERT_EQ(std::bit_cast<std::uint32_t>(c[i]), std::bit_cast<std::uint32_t>(expected[i])) << i;
     }
-    EXPECT_EQ(c.back(), -5.0f);
   });
 }
 
 TEST(Gemm, ReferenceDoesNotDependOnTheSplitOfRowsOrColumns) {
-  const auto gemm = std::move(train::make_gemm("ref")).value();
+  const auto gemm = std::move(compute::make_gemm(device(), "ref")).value();
   const int m = 23, n = 40, k = 31, split = 9;
   const auto a = random_matrix(m * k, 3), b = random_matrix(k * n, 4);
-  std::vector<float> whole(m * n), rows(m * n);
-  gemm->multiply(Transpose::kNo, Transpose::kNo, m, n, k, a.data(), b.data(), whole.data());
-  gemm->multiply(Transpose::kNo, Transpose::kNo, split, n, k, a.data(), b.data(), rows.data());
-  gemm->multiply(Transpose::kNo, Transpose::kNo, m - split, n, k, a.data() + split * k, b.data(),
-                 rows.data() + split * n);
-  EXPECT_EQ(whole, rows);
+  const std::vector<float> first(a.begin(), a.begin() + split * k),
+      last(a.begin() + split * k, a.end());
+  const auto product = [&](int rows, const std::vector<float>& of) {
+    return by(*gemm, Transpose::kNo, Transpose::kNo, {rows, n, k}, of, b);
+  };
+  auto rows = product(split, first);
+  const auto rest = product(m - split, last);
+  rows.insert(rows.end(), rest.begin(), rest.end());
+  EXPECT_EQ(product(m, a), rows);
 }
 
-TEST(Gemm, OpenBlasIsClose) {
-  if (!train::have_openblas()) GTEST_SKIP() << "built without OpenBLAS";
-  const auto gemm = std::move(train::make_gemm("openblas")).value();
+TEST(Gemm, TheFastOneIsClose) {
+  auto made = compute::make_gemm(device(), kFastGemm);
+  if (!made.ok()) GTEST_SKIP() << made.error().message;
   for_all([&](Transpose ta, Transpose tb, Shape s, const auto& a, const auto& b) {
     const auto expected = plain(ta, tb, s, a.data(), b.data());
-    std::vector<float> c(expected.size(), -5.0f);
-    gemm->multiply(ta, tb, s.m, s.n, s.k, a.data(), b.data(), c.data());
+    const auto c = by(*made.value(), ta, tb, s, a, b);
     // |error| <= k eps sum |a||b| with |a|, |b| < 1.
     const float bound = 1.2e-7f * static_cast<float>(s.k) * static_cast<float>(s.k);
     for (std::size_t i = 0; i < c.size(); ++i) ASSERT_NEAR(c[i], expected[i], bound) << i;
   });
 }
 
+TEST(Gemm, AutoIsTheFastOneIfThereIsOne) {
+  const bool has_fast = compute::make_gemm(device(), kFastGemm).ok();
+  EXPECT_STREQ(compute::make_gemm(device(), "auto").value()->name(), has_fast ? kFastGemm : "ref");
+}
+
 TEST(Gemm, UnknownNamesAreRefused) {
-  const auto made = train::make_gemm("mkl");
-  ASSERT_FALSE(made.ok());
-  EXPECT_NE(made.error().message.find("'mkl'"), std::string::npos);
-  if (!train::have_openblas()) {
-    EXPECT_EQ(train::make_gemm("openblas").error().code, TR_UNSUPPORTED);
+  for (const std::string name : {"mkl", kOtherGemm}) {
+    const auto made = compute::make_gemm(device(), name);
+    ASSERT_FALSE(made.ok());
+    EXPECT_NE(made.error().message.find("'" + name + "'"), std::string::npos);
   }
 }
 

@@ -65,20 +65,21 @@ train::Table random_batch(int rows, int features, int classes) {
 }
 
 void check_gradient(const Net& net, const train::Table& batch) {
-  const auto gemm = std::move(train::make_gemm("ref")).value();
+  compute::Backend backend = std::move(compute::make_backend("host", 0, "ref")).value();
   std::vector<float> parameters(net.parameters()), gradients(net.parameters(), NAN);
   train::initialize(net, 5, parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i] += 0.05f * train::random_symmetric(9, 9, i);  // biases too
   }
-  train::Mlp mlp(net, *gemm, batch.rows());
+  train::Mlp mlp(net, backend, batch.rows());
   mlp.forward(parameters, batch.x, batch.rows());
   const double D = net.loss == train::Loss::kMeanSquare
                        ? static_cast<double>(batch.rows()) * net.outputs()
                        : batch.rows();
-  const train::Score score = mlp.score(batch.y, D);
+  mlp.loss(batch.y, D);
+  const train::Score score = mlp.score();
   std::vector<int> order;
-  mlp.backward(parameters, batch.x, gradients, [&](int layer) { order.push_back(layer); });
+  mlp.backward(parameters, gradients, [&](int layer) { order.push_back(layer); });
   std::vector<int> last_first(net.layers.size());
   std::iota(last_first.rbegin(), last_first.rend(), 0);
   EXPECT_EQ(order, last_first);
@@ -109,12 +110,13 @@ TEST(Mlp, GradientOfTheSquareNet) {
 
 TEST(Mlp, NoRowsGiveAZeroGradient) {
   const Net net = train::make_classifier(std::array{4, 3, 2});
-  const auto gemm = std::move(train::make_gemm("ref")).value();
+  compute::Backend backend = std::move(compute::make_backend("host", 0, "ref")).value();
   std::vector<float> parameters(net.parameters(), 0.5f), gradients(net.parameters(), NAN);
-  train::Mlp mlp(net, *gemm, 1);
+  train::Mlp mlp(net, backend, 1);
   mlp.forward(parameters, {}, 0);
-  EXPECT_EQ(mlp.score({}, 7.0).loss_sum, 0.0);
-  mlp.backward(parameters, {}, gradients, [](int) {});
+  mlp.loss({}, 7.0);
+  EXPECT_EQ(mlp.score().loss_sum, 0.0);
+  mlp.backward(parameters, gradients, [](int) {});
   EXPECT_EQ(gradients, std::vector<float>(net.parameters(), 0.0f));
 }
 
@@ -146,7 +148,8 @@ TEST(Mlp, InitialValuesDifferPerLayerAndHaveTheirVariance) {
 
 TEST(AdamW, FollowsTheFormula) {
   // One parameter in double precision, step by step.
-  train::AdamW optimizer(1, {.lr = 0.1});
+  compute::Backend backend = std::move(compute::make_backend("host", 0, "ref")).value();
+  train::AdamW optimizer(1, backend, {.lr = 0.1});
   std::array<float, 1> p{2.0f};
   double m = 0.0, v = 0.0, expected = 2.0;
   for (int t = 1; t <= 20; ++t) {

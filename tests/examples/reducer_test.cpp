@@ -55,8 +55,9 @@ void check_sums(bool overlap, std::size_t bucket_bytes, int expected_early) {
   constexpr int n = 3, kSteps = 3;
   const Net net = train::make_square_net(5, 40);
   run_ranks(n, [&](tr::Communicator& comm) {
+    const auto device = std::move(compute::make_device("host", 0)).value();
     auto made = Reducer::create(
-        comm, net,
+        comm, *device, net,
         {.bucket_bytes = bucket_bytes, .first_bucket_bytes = bucket_bytes, .overlap = overlap});
     ASSERT_TRUE(made.ok()) << made.error().message;
     Reducer reducer = std::move(made).value();
@@ -94,7 +95,8 @@ TEST(Reducer, WithoutOverlapNothingLeavesEarly) { check_sums(false, 1, 0); }
 TEST(Reducer, AFailedCommunicatorIsReported) {
   const Net net = train::make_square_net(2, 8);
   run_ranks(1, [&](tr::Communicator& comm) {
-    auto made = Reducer::create(comm, net, {});
+    const auto device = std::move(compute::make_device("host", 0)).value();
+    auto made = Reducer::create(comm, *device, net, {});
     ASSERT_TRUE(made.ok()) << made.error().message;
     EXPECT_OK(comm.abort());
     made.value().layer_done(1);
@@ -111,7 +113,7 @@ class ReplayTest : public ::testing::Test {
   static constexpr int kRanks = 3, kRows = 10;  // shares of 3, 3 and 4 rows
 
   void SetUp() override {
-    gemm_ = std::move(train::make_gemm("ref")).value();
+    backend_ = std::move(compute::make_backend("host", 0, "ref")).value();
     parameters_.resize(net_.parameters());
     train::initialize(net_, 1, parameters_);
     batch_.features = net_.inputs();
@@ -119,20 +121,20 @@ class ReplayTest : public ::testing::Test {
       batch_.x.push_back(train::random_symmetric(2, 0, i));
     }
     for (int i = 0; i < kRows; ++i) batch_.y.push_back(static_cast<std::uint8_t>(i % 4));
-    replay_.emplace(net_, *gemm_, options_, kRanks, kRows, parameters_);
+    replay_.emplace(net_, backend_, options_, kRanks, kRows, parameters_);
     gradients_ = sum_of_shares();
-    train::AdamW(net_.parameters(), options_).step(parameters_, gradients_);
+    train::AdamW(net_.parameters(), backend_, options_).step(parameters_, gradients_);
   }
 
   std::vector<float> sum_of_shares() {
-    train::Mlp mlp(net_, *gemm_, kRows);
+    train::Mlp mlp(net_, backend_, kRows);
     std::vector<float> sum(net_.parameters()), part(net_.parameters());
     for (int q = 0; q < kRanks; ++q) {
       const train::Range range = train::share(kRows, q, kRanks);
       const auto x = std::span(batch_.x).subspan(range.first * net_.inputs());
       mlp.forward(parameters_, x, range.count());
-      mlp.score(std::span(batch_.y).subspan(range.first), kRows);
-      mlp.backward(parameters_, x, part, [](int) {});
+      mlp.loss(std::span(batch_.y).subspan(range.first), kRows);
+      mlp.backward(parameters_, part, [](int) {});
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = q == 0 ? part[i] : sum[i] + part[i];
     }
     return sum;
@@ -140,7 +142,7 @@ class ReplayTest : public ::testing::Test {
 
   const Net net_ = train::make_classifier(std::array{6, 5, 4});
   const train::AdamWOptions options_{};
-  std::unique_ptr<train::Gemm> gemm_;
+  compute::Backend backend_;
   std::vector<float> parameters_, gradients_;
   train::Table batch_;
   std::optional<train::SerialReplay> replay_;
@@ -172,7 +174,7 @@ TEST_F(ReplayTest, NamesAParameterThatIsOffByOneBit) {
 
 // The classic mistake: the mean of the ranks' means, though their shares differ in size.
 TEST_F(ReplayTest, RefusesTheMeanOfMeans) {
-  train::Mlp mlp(net_, *gemm_, kRows);
+  train::Mlp mlp(net_, backend_, kRows);
   std::vector<float> start(net_.parameters()), part(net_.parameters());
   train::initialize(net_, 1, start);
   std::fill(gradients_.begin(), gradients_.end(), 0.0f);
@@ -180,8 +182,8 @@ TEST_F(ReplayTest, RefusesTheMeanOfMeans) {
     const train::Range range = train::share(kRows, q, kRanks);
     const auto x = std::span(batch_.x).subspan(range.first * net_.inputs());
     mlp.forward(start, x, range.count());
-    mlp.score(std::span(batch_.y).subspan(range.first), range.count() * kRanks);
-    mlp.backward(start, x, part, [](int) {});
+    mlp.loss(std::span(batch_.y).subspan(range.first), range.count() * kRanks);
+    mlp.backward(start, part, [](int) {});
     for (std::size_t i = 0; i < part.size(); ++i) gradients_[i] += part[i];
   }
   const tr::Status s = replay_->step(batch_, kRows, gradients_, parameters_);

@@ -10,56 +10,22 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+from programs import LIMIT_S, Run, find, params_hash  # noqa: E402
 from tap import Tap  # noqa: E402
 
 PROGRAMS = sys.argv[1]
 LAUNCHER = sys.argv[2] if len(sys.argv) > 2 else None
 FASHION = '/usr/share/datasets/fashion-mnist'
-LIMIT_S = 60
 tap = Tap()
 
 
-class Run:
-    """`size` processes of one program. out: what rank 0 wrote; all: what all wrote; ok: all ended with 0."""
-
-    def __init__(self, size, name, *args):
-        key = os.urandom(16).hex()
-        command = [os.path.join(PROGRAMS, name), *args]
-        ranks = []
-        for rank in range(size):
-            env = dict(os.environ, OPENBLAS_NUM_THREADS='1')
-            if size > 1:
-                env.update(TR_RANK=str(rank), TR_SIZE=str(size), TR_JOB_KEY=key, TR_TIMEOUT_S='30')
-            ranks.append(subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE,
-                                          stderr=subprocess.PIPE))
-        self.texts, self.errors = [], []
-        for process in ranks:
-            try:
-                out, err = process.communicate(timeout=LIMIT_S)
-            except subprocess.TimeoutExpired:
-                for each in ranks:
-                    each.kill()
-                out, err = process.communicate()
-                err += f'killed after {LIMIT_S} s'
-            self.texts.append(out)
-            self.errors.append(err)
-        self.codes = [process.returncode for process in ranks]
-        self.ok = not any(self.codes)
-        self.out = self.texts[0]
-        self.all = ''.join(self.texts)
-
-    def why(self):
-        return [f'exit statuses {self.codes}', *self.texts, *self.errors]
-
-
-def find(pattern, text):
-    match = re.search(pattern, text, re.M)
-    return match.group(1) if match else None
+def example(size, name, *args):
+    return Run(size, os.path.join(PROGRAMS, name), *args)
 
 
 # ---- 01 -------------------------------------------------------------------------------------------
 for n in (1, 2, 3, 4):
-    run = Run(n, '01_hello_ranks')
+    run = example(n, '01_hello_ranks')
     hellos = sorted(re.findall(r'^hello from rank (\d+) of (\d+): I am process \d+$', run.all, re.M))
     tap.check(f'hello from {n} ranks',
               run.ok and hellos == [(str(q), str(n)) for q in range(n)]
@@ -80,7 +46,7 @@ def sections(text):
 
 
 for n in (1, 2, 3, 4):
-    run = Run(n, '02_collectives')
+    run = example(n, '02_collectives')
     sums = [sum(i + r for r in range(n)) for i in range(n)]
     row = ' '.join(str(s) for s in sums)
     expected = {
@@ -105,7 +71,7 @@ tap.check('an error is told with its kind, once',
 
 # ---- 03 -------------------------------------------------------------------------------------------
 for n in (1, 2, 4):
-    run = Run(n, '03_bandwidth', '1')
+    run = example(n, '03_bandwidth', '1')
     table = re.findall(r'^ +(\d+)((?: +[\d.]+){3})$', run.out, re.M)
     tap.check(f'bandwidth over {n} ranks: sizes up to 1 MiB',
               run.ok and len(table) >= 4 and int(table[-1][0]) == 2**20, run.why())
@@ -119,13 +85,13 @@ for n in (1, 2, 4):
         tap.check(f'the slip is the factor {n}, and the right figure is (n-1)/n S / t',
                   abs(float(right) - truth) < 0.02 * truth + 0.002
                   and abs(float(wrong) - truth / n) < 0.02 * truth + 0.002, run.why())
-run = Run(1, '03_bandwidth', 'much')
+run = example(1, '03_bandwidth', 'much')
 tap.check('bandwidth refuses a size that is none', not run.ok and 'number of MiB' in run.errors[0],
           run.why())
 
 # ---- 04 -------------------------------------------------------------------------------------------
 for n in (1, 2, 3, 4):
-    run = Run(n, '04_custom_algorithm')
+    run = example(n, '04_custom_algorithm')
     tap.check(f'the algorithm of lesson 4 gathers over {n} ranks',
               run.ok and f'gathered {n} real chunk{"s" if n > 1 else ""}\n' in run.out, run.why())
 tap.check('it is recorded and proven', 'proven for 1 to 17 ranks\n' in run.out
@@ -139,11 +105,7 @@ TRAINER = '05_train_mlp'
 
 
 def train(n, *args):
-    return Run(n, TRAINER, *args)
-
-
-def params_hash(run):
-    return find(r'hash ([0-9a-f]{16})$', run.out) if run.ok else None
+    return example(n, TRAINER, *args)
 
 
 if not os.path.exists(os.path.join(PROGRAMS, TRAINER)):

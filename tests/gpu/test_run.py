@@ -52,8 +52,8 @@ first = run('--dry', '--build', BUILD, '--state', state)
 done = records()
 bad = {name: record['text'] for name, record in done.items() if record['status'] == 'failed'}
 tap.check('all steps pass or are skipped', first.returncode == 0 and not bad, shown(first))
-tap.check('every step of a GPU run is there', {'hardware', 'ptx', 'matrix-2', 'matrix-4', 'matrix-8', 'processes', 'processes-mps',
-          'memcheck', 'racecheck', 'perf-all_reduce-4-Simple', 'perf-all_reduce-4-LL', 'perf-all_reduce-4-LL128',
+tap.check('every step of a GPU run is there', {'hardware', 'ptx', 'compute', 'trainer', 'matrix-2', 'matrix-4',
+          'matrix-8', 'processes', 'processes-mps', 'memcheck', 'racecheck', 'perf-all_reduce-4-Simple', 'perf-all_reduce-4-LL', 'perf-all_reduce-4-LL128',
           'perf-nccl'} <= set(done),
           sorted(done))
 tap.check('tests ran, the rest is counted as skipped',

@@ -32,8 +32,8 @@ EXCEPTIONS = [
     # reader's own.
     (r'src/cli/(explain|perf/traffic)', r'(algos|core)/'),
     (r'examples/\d+_custom_algorithm', r'(algos|core)/'),
-    # The ladder's kernels are written with the flags and lines of the library's.
-    (r'examples/ladder/', r'algos/cuda/'),
+    # The ladder's kernels are written with the flags and lines of the library's, those of compute/ started as these.
+    (r'examples/(ladder|compute/cuda_operations)', r'algos/cuda/'),
     # `treering env` prints the table of variables; `treering run` uses the core's handles and deadlines.
     (r'src/cli/(env|run)', r'core/'),
 ]
@@ -41,7 +41,7 @@ EXCEPTIONS = [
 CONSTEXPR_STD = {'algorithm', 'array', 'bit', 'compare', 'concepts', 'cstddef', 'cstdint', 'limits',
                  'numeric', 'type_traits', 'utility'}
 HOST_ONLY = re.compile(r'\b(throw|virtual|new|delete|malloc|std::(vector|string|map|function|deque))\b')
-CUDA_HEADER = re.compile(r'^(cuda|nccl|nvml|cooperative_groups|device_)')
+CUDA_HEADER = re.compile(r'^(cublas|cuda|nccl|nvml|nvtx|nvToolsExt|cooperative_groups|device_)')
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 # Programs over the public API: the root is not on their include path, so that they cannot look inside.
 LOCAL_ROOMS = {'tests', 'peers', 'perf', 'examples', 'cli'}
@@ -166,11 +166,14 @@ SAMPLES = [
     ('examples/01_hello.cpp', '#include "treering/treering.hpp"', False),
     ('examples/ladder/ladder.cuh', '#include "algos/cuda/ptx.cuh"', False),
     ('examples/ladder/ladder.cuh', '#include "core/status.hpp"', True),
+    ('examples/compute/cuda_operations.cu', '#include "algos/cuda/launch.cuh"', False),
+    ('examples/compute/device.hpp', '#include "algos/cuda/launch.cuh"', True),
     ('include/treering/a.hpp', '#include "core/status.hpp"', True),
     ('src/comm/a.cpp', '#include "../core/status.hpp"', True),
     ('src/comm/a.cpp', '#include "communicator.hpp"', True),
     ('src/comm/a.cpp', '// #include "api/handles.hpp"', False),
     ('src/engine/a.cpp', '#include <cuda_runtime.h>', True),
+    ('src/core/ranges.cpp', '#include <nvtx3/nvToolsExt.h>', True),
     ('algos/x.hpp', '#include <vector>\ntemplate <class P>\nvoid f(P& p);', True),
     ('algos/x.hpp', '#include <cstdint>\ntemplate <class P>\nvoid f(P& p) { p.send(new int); }', True),
     ('algos/schedule.hpp', '#include <vector>\nstruct Schedule;', False),

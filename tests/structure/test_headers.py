@@ -69,7 +69,7 @@ def jobs(tree):
                 yield f'{path} as C99', [*C99, '-Iinclude', *flags], name, absent
         else:
             folder = os.path.dirname(path)
-            yield path, [*CXX, '-I.', '-Isrc', '-Iinclude', f'-I{folder}', *flags], path, absent
+            yield path, [*CXX, '-I.', '-Isrc', '-Iinclude', '-Iexamples', f'-I{folder}', *flags], path, absent
 
 
 def main(root):

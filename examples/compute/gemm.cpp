@@ -1,11 +1,13 @@
-#include "train_mlp/gemm.hpp"
+#include "compute/gemm.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#ifdef TRAIN_HAVE_OPENBLAS
+#include "compute/cuda.hpp"
+
+#ifdef COMPUTE_HAVE_OPENBLAS
 #include <cblas.h>
 #endif
 
@@ -13,12 +15,12 @@
 // fuses a*b+c (-ffp-contract=off), so they agree bit for bit. A sanitizer's runtime is not up yet
 // when the choice is made.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define TRAIN_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define COMPUTE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
-#define TRAIN_CLONES
+#define COMPUTE_CLONES
 #endif
 
-namespace train {
+namespace compute {
 namespace {
 
 constexpr int kRows = 6;  // of c at once: 6 x 16 sums stay in registers
@@ -30,8 +32,8 @@ struct Row {
 
 // sums[r] = sum over k of a(r, k) * panel[k], k ascending. a(r, k) = a[r * row_stride + k *
 // k_stride].
-TRAIN_CLONES void tile(int k, const float* a, std::ptrdiff_t row_stride, std::ptrdiff_t k_stride,
-                       const Row* panel, Row* sums) {
+COMPUTE_CLONES void tile(int k, const float* a, std::ptrdiff_t row_stride, std::ptrdiff_t k_stride,
+                         const Row* panel, Row* sums) {
   // Half a row; any alignment.
   using Vec [[gnu::vector_size(kCols / 2 * sizeof(float)), gnu::aligned(4), gnu::may_alias]] =
       float;
@@ -56,8 +58,11 @@ class ReferenceGemm : public Gemm {
   const char* name() const override { return "ref"; }
   bool rows_are_independent() const override { return true; }
 
-  void multiply(Transpose ta, Transpose tb, int m, int n, int k, const float* a, const float* b,
-                float* c) override {
+  void multiply(Transpose ta, Matrix<const float> left, Transpose tb, Matrix<const float> right,
+                Matrix<float> to) override {
+    const int m = to.rows, n = to.columns, k = ta == Transpose::kYes ? left.rows : left.columns;
+    const float *a = left.data, *b = right.data;
+    float* c = to.data;
     const std::ptrdiff_t row_stride = ta == Transpose::kYes ? 1 : k;
     const std::ptrdiff_t k_stride = ta == Transpose::kYes ? m : 1;
     tail_.assign(static_cast<std::size_t>(kRows) * k, 0.0f);
@@ -109,48 +114,51 @@ class ReferenceGemm : public Gemm {
   std::vector<float> tail_;
 };
 
-#ifdef TRAIN_HAVE_OPENBLAS
+#ifdef COMPUTE_HAVE_OPENBLAS
 class OpenBlasGemm : public Gemm {
  public:
   OpenBlasGemm() { openblas_set_num_threads(1); }
   const char* name() const override { return "openblas"; }
   bool rows_are_independent() const override { return false; }
 
-  void multiply(Transpose ta, Transpose tb, int m, int n, int k, const float* a, const float* b,
-                float* c) override {
-    if (m == 0 || n == 0) return;
+  void multiply(Transpose ta, Matrix<const float> a, Transpose tb, Matrix<const float> b,
+                Matrix<float> c) override {
+    const int k = ta == Transpose::kYes ? a.rows : a.columns;
+    if (c.size() == 0) return;
     if (k == 0) {
-      std::fill_n(c, static_cast<std::size_t>(m) * n, 0.0f);
+      std::fill_n(c.data, c.size(), 0.0f);
       return;
     }
     cblas_sgemm(CblasRowMajor, ta == Transpose::kYes ? CblasTrans : CblasNoTrans,
-                tb == Transpose::kYes ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a,
-                ta == Transpose::kYes ? m : k, b, tb == Transpose::kYes ? k : n, 0.0f, c, n);
+                tb == Transpose::kYes ? CblasTrans : CblasNoTrans, c.rows, c.columns, k, 1.0f,
+                a.data, a.columns, b.data, b.columns, 0.0f, c.data, c.columns);
   }
 };
 #endif
 
+tr::Result<std::unique_ptr<Gemm>> make_openblas_gemm() {
+#ifdef COMPUTE_HAVE_OPENBLAS
+  return std::unique_ptr<Gemm>(std::make_unique<OpenBlasGemm>());
+#else
+  return tr::Error{TR_UNSUPPORTED, "OpenBLAS was not found when this program was built"};
+#endif
+}
+
 }  // namespace
 
-bool have_openblas() {
-#ifdef TRAIN_HAVE_OPENBLAS
-  return true;
-#else
-  return false;
-#endif
-}
-
-tr::Result<std::unique_ptr<Gemm>> make_gemm(std::string_view name) {
-  if (name == "ref") return std::unique_ptr<Gemm>(std::make_unique<ReferenceGemm>());
-#ifdef TRAIN_HAVE_OPENBLAS
-  if (name == "openblas") return std::unique_ptr<Gemm>(std::make_unique<OpenBlasGemm>());
-#else
-  if (name == "openblas") {
-    return tr::Error{TR_UNSUPPORTED,
-                     "OpenBLAS was not found when this program was built: --gemm ref"};
+tr::Result<std::unique_ptr<Gemm>> make_gemm(Device& device, std::string_view name) {
+  const bool on_host = device.is_host();
+  const char* const fast = on_host ? "openblas" : "cublas";
+  if (name == fast || name == "auto") {
+    auto gemm = on_host ? make_openblas_gemm() : make_cublas_gemm(device);
+    if (gemm || name != "auto") return gemm;
   }
-#endif
-  return tr::Error{TR_INVALID_ARGUMENT, "no GEMM named '" + std::string(name) + "': ref, openblas"};
+  if (name == "ref" || name == "auto") {
+    if (!on_host) return make_cuda_reference_gemm(device);
+    return std::unique_ptr<Gemm>(std::make_unique<ReferenceGemm>());
+  }
+  return tr::Error{TR_INVALID_ARGUMENT, "no GEMM named '" + std::string(name) + "' for " +
+                                            device.name() + ": auto, ref, " + fast};
 }
 
-}  // namespace train
+}  // namespace compute

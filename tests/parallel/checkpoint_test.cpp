@@ -1,0 +1,235 @@
+// V13: a training that was saved and loaded goes on bit for bit; in another layout with the same
+// parameters. A kill while it saves loses nothing; files that are damaged are refused by name.
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "trainers.hpp"
+
+namespace partest {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/treering-checkpoint-XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  std::string path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Training of(const MeshShape& mesh, int zero = 0) {
+  Training t;
+  t.model = megatron_model();
+  t.options.mesh = mesh;
+  t.options.rank_order = true;
+  t.options.zero = zero;
+  t.options.micro_batch = 4;
+  return t;
+}
+
+struct V13 : ::testing::Test {
+  Folder folder;
+};
+
+TEST_F(V13, GoesOnBitForBit) {
+  struct Case {
+    MeshShape mesh;
+    int zero;
+    DType type;
+  };
+  for (const Case& c : {Case{{1, 1, 1}, 0, DType::kFloat32}, Case{{2, 2, 2}, 1, DType::kBFloat16},
+                        Case{{4, 1, 2}, 3, DType::kFloat32}, Case{{2, 1, 1}, 2, DType::kFloat64}}) {
+    const Folder mine;
+    Training t = of(c.mesh, c.zero);
+    t.options.type = c.type;
+    t.steps = 10;
+    const Curve whole = train(t);
+    Curve parts;
+    on_mesh(t, [&](Trainer& trainer, int rank) {
+      train_steps(t, trainer, 0, 6, rank == 0 ? &parts : nullptr);
+      const tr::Status saved = trainer.save(mine.path());
+      ASSERT_TRUE(saved) << saved.error().message;
+    });
+    on_mesh(t, [&](Trainer& trainer, int rank) {
+      const tr::Status loaded = trainer.load(mine.path());
+      ASSERT_TRUE(loaded) << loaded.error().message;
+      EXPECT_EQ(trainer.steps(), 6);
+      EXPECT_EQ(trainer.position(), 6 * t.batch);
+      train_steps(t, trainer, 6, 10, rank == 0 ? &parts : nullptr);
+      const auto hash = trainer.check_replicas();
+      ASSERT_TRUE(hash);
+      if (rank == 0) parts.hash = hash.value();
+    });
+    EXPECT_EQ(whole.loss, parts.loss) << name_of(c.mesh);
+    EXPECT_EQ(whole.hash, parts.hash) << name_of(c.mesh);
+  }
+}
+
+// All elements of all parameters, put together from the ranks' pieces by this test.
+std::vector<double> whole_parameters(const Training& t, const std::string& load_from,
+                                     const std::string& save_to) {
+  const std::vector<tr::par::ParameterSpec> specs = t.model.parameters();
+  std::vector<std::size_t> begin;
+  std::size_t total = 0;
+  for (const auto& spec : specs) {
+    begin.push_back(total);
+    total += static_cast<std::size_t>(spec.rows * spec.cols);
+  }
+  std::vector<double> all(total, std::nan(""));
+  std::mutex mutex;
+  on_mesh(t, [&](Trainer& trainer, int) {
+    if (!load_from.empty()) {
+      const tr::Status loaded = trainer.load(load_from);
+      ASSERT_TRUE(loaded) << loaded.error().message;
+    } else {
+      train_steps(t, trainer, 0, 5, nullptr);
+    }
+    if (!save_to.empty()) {
+      const tr::Status saved = trainer.save(save_to);
+      ASSERT_TRUE(saved) << saved.error().message;
+    }
+    const tr::par::Coordinates at = trainer.mesh().at();
+    const std::lock_guard lock(mutex);
+    for (const auto& piece : trainer.parameters().pieces()) {
+      const auto& spec = specs[static_cast<std::size_t>(piece.number)];
+      const std::int64_t tp = t.options.mesh.tp;
+      const bool cols = spec.layout == tr::par::Layout::kColumns;
+      const bool rows = spec.layout == tr::par::Layout::kRows;
+      const std::int64_t width = cols ? spec.cols / tp : spec.cols;
+      for (std::int64_t i = 0; i < piece.master.elements(); ++i) {
+        const std::int64_t local = piece.first + i;
+        const std::int64_t row = local / width + (rows ? at.tp * spec.rows / tp : 0);
+        const std::int64_t col = local % width + (cols ? at.tp * width : 0);
+        all[begin[static_cast<std::size_t>(piece.number)] +
+            static_cast<std::size_t>(row * spec.cols + col)] =
+            static_cast<const float*>(piece.master.data)[i];
+      }
+    }
+  });
+  return all;
+}
+
+TEST_F(V13, LoadsIntoAnotherLayout) {
+  const std::vector<double> saved = whole_parameters(of({4, 1, 2}), "", folder.path());
+  for (const double x : saved) ASSERT_FALSE(std::isnan(x));
+  for (const Training& t : {of({2, 2, 2}), of({1, 1, 1}), of({1, 4, 1}, 1), of({4, 1, 1}, 3),
+                            of({1, 1, 4}), of({8, 1, 1}, 2)}) {
+    EXPECT_EQ(whole_parameters(t, folder.path(), ""), saved) << name_of(t.options.mesh);
+  }
+  // And goes on as the old layout would have.
+  Training old = of({4, 1, 2}), fresh = of({2, 2, 2});
+  Curve a, b;
+  for (const auto& [t, curve] : {std::pair(&old, &a), std::pair(&fresh, &b)}) {
+    on_mesh(*t, [&, t = t, curve = curve](Trainer& trainer, int rank) {
+      ASSERT_TRUE(trainer.load(folder.path()));
+      train_steps(*t, trainer, 5, 10, rank == 0 ? curve : nullptr);
+    });
+  }
+  EXPECT_LE(largest_difference(a.loss, b.loss), 2e-6);
+}
+
+// A process saves for ever and is killed at a moment of the test's choosing; what is left must
+// load.
+TEST_F(V13, AKillWhileSavingLosesNothing) {
+  const Training t = of({1, 1, 1});
+  int loaded_steps = 0;
+  for (int round = 0; round < 12; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      auto world = tr::par::make_threads_comms(1);
+      auto compute = tr::par::make_host_compute("ref");
+      if (!world || !compute) ::_exit(1);
+      auto trainer =
+          Trainer::create(std::move(world.value()[0]), *compute.value(), t.model, t.options);
+      if (!trainer) ::_exit(2);
+      if (round > 0 && !trainer.value()->load(folder.path())) ::_exit(3);
+      const Blobs data(t.rows, t.features, t.classes);
+      for (int step = static_cast<int>(trainer.value()->steps());; ++step) {
+        if (!trainer.value()->step(data, batch_of(t, step))) ::_exit(4);
+        if (!trainer.value()->save(folder.path())) ::_exit(5);
+      }
+    }
+    // Not before the first checkpoint; then at a random moment.
+    while (!tr::par::has_checkpoint(folder.path())) ::usleep(500);
+    ::usleep(static_cast<useconds_t>(
+        2000 + tr::par::random_bits(5, 0, static_cast<unsigned>(round)) % 30000));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << WEXITSTATUS(status);
+    on_mesh(t, [&](Trainer& trainer, int) {
+      const tr::Status loaded = trainer.load(folder.path());
+      ASSERT_TRUE(loaded) << "round " << round << ": " << loaded.error().message;
+      EXPECT_GE(trainer.steps(), loaded_steps);
+      loaded_steps = static_cast<int>(trainer.steps());
+    });
+  }
+  EXPECT_GT(loaded_steps, 12) << "steps were saved in between";
+  // Only the two newest are kept, and nothing unfinished but of the last kill.
+  std::size_t checkpoints = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    checkpoints += entry.path().filename().string().starts_with("step-") ? 1 : 0;
+  }
+  EXPECT_LE(checkpoints, 4u);
+}
+
+std::string load_error(const Training& t, const std::string& path) {
+  std::string text;
+  on_mesh(t, [&](Trainer& trainer, int rank) {
+    const tr::Status loaded = trainer.load(path);
+    ASSERT_FALSE(loaded);
+    if (rank == 0) text = loaded.error().message;
+  });
+  return text;
+}
+
+TEST_F(V13, DamagedFilesAreRefusedOnAllRanks) {
+  const Training t = of({2, 1, 2}, 1);
+  EXPECT_NE(load_error(t, folder.path()).find("no checkpoint"), std::string::npos);
+  whole_parameters(t, "", folder.path());
+  const fs::path file = fs::path(folder.path()) / "step-5" / "rank-2";
+  std::ifstream in(file, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  const auto write = [&](const std::string& bytes) {
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+  };
+  write(good.substr(0, good.size() - 1));
+  EXPECT_NE(load_error(t, folder.path()).find("rank-2 is cut short"), std::string::npos);
+  write("treering checkpoint 2" + good.substr(21));
+  EXPECT_NE(load_error(t, folder.path()).find("rank-2: not a checkpoint"), std::string::npos);
+  for (std::size_t cut = 0; cut < good.find("end\n"); cut += 7) {
+    write(good.substr(0, cut));
+    EXPECT_NE(load_error(t, folder.path()).find("rank-2"), std::string::npos) << cut;
+  }
+  fs::remove(file);
+  EXPECT_NE(load_error(t, folder.path()).find("rank-2"), std::string::npos);
+  write(good);
+  Training other = t;
+  other.model = gather_model();
+  other.model.gelu();
+  EXPECT_NE(load_error(other, folder.path()).find("another model"), std::string::npos)
+      << load_error(other, folder.path());
+  Training wide = t;
+  wide.options.type = DType::kFloat64;
+  EXPECT_NE(load_error(wide, folder.path()).find("fp32"), std::string::npos);
+  Training sgd = t;
+  sgd.options.optimizer.is_adamw = false;
+  on_mesh(sgd, [&](Trainer& trainer, int) { EXPECT_TRUE(trainer.load(folder.path())); });
+}
+
+}  // namespace
+}  // namespace partest

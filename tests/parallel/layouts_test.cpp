@@ -1,0 +1,251 @@
+// V11: every (dp, pp, tp) of up to 8 ranks trains what one rank trains. V2: twice the same run has
+// the same bits. And of the plan's other claims what needs a whole trainer: mixed precision with
+// its loss scale, clipping over every layout, compressed gradients, uneven batches (V19).
+#include <chrono>
+#include <thread>
+
+#include "trainers.hpp"
+
+namespace partest {
+namespace {
+
+constexpr double kTolerance = 2e-6;  // of losses over 8 steps: sums fold in other orders
+
+Training of(const MeshShape& mesh, Model model, int micro_batches = 4) {
+  Training t;
+  t.model = std::move(model);
+  t.options.mesh = mesh;
+  t.options.rank_order = true;
+  t.options.micro_batch = t.batch / mesh.dp / micro_batches;
+  return t;
+}
+
+std::vector<MeshShape> shapes_of(int most) {
+  std::vector<MeshShape> shapes;
+  for (int dp = 1; dp <= most; dp *= 2) {
+    for (int pp = 1; dp * pp <= most; pp *= 2) {
+      for (int tp = 1; dp * pp * tp <= most; tp *= 2) {
+        if (pp <= 4) shapes.push_back({dp, pp, tp});  // 4 layers
+      }
+    }
+  }
+  return shapes;
+}
+
+class V11 : public ::testing::TestWithParam<MeshShape> {};
+
+TEST_P(V11, EveryLayoutTrainsWhatOneRankTrains) {
+  for (const bool gather : {false, true}) {
+    const Model model = gather ? gather_model() : megatron_model();
+    const Curve serial = train(of({1, 1, 1}, model));
+    const Curve parallel = train(of(GetParam(), model));
+    EXPECT_LE(largest_difference(serial.loss, parallel.loss), kTolerance) << name_of(GetParam());
+    EXPECT_LE(largest_difference(serial.norm, parallel.norm), 10 * kTolerance);
+    EXPECT_LT(serial.loss.back(), 0.8 * serial.loss.front()) << "it learns";
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, V11, ::testing::ValuesIn(shapes_of(8)), [](const auto& info) {
+  const MeshShape& m = info.param;
+  return "dp" + std::to_string(m.dp) + "pp" + std::to_string(m.pp) + "tp" + std::to_string(m.tp);
+});
+
+TEST(V11, UnevenStagesInterleavedAndZeroBubble) {
+  Model model(tr::par::Loss::kCrossEntropy);
+  model.linear(16, 24).relu();
+  for (int i = 0; i < 8; ++i) model.linear(24, 24).gelu();
+  model.linear(24, 8);
+  const Curve serial = train(of({1, 1, 1}, model));
+  Training uneven = of({1, 3, 1}, model);
+  uneven.options.stage_layers = {3, 3, 4};
+  Training interleaved = of({1, 2, 1}, model);
+  interleaved.options.schedule = "interleaved";
+  interleaved.options.stages_per_rank = 2;
+  Training zero_bubble = of({2, 2, 1}, model, 2);
+  zero_bubble.options.schedule = "zb-h1";
+  for (const Training& t : {uneven, interleaved, zero_bubble}) {
+    EXPECT_LE(largest_difference(serial.loss, train(t).loss), kTolerance) << t.options.schedule;
+  }
+}
+
+TEST(V11, AllOfItTogether) {
+  Model model = megatron_model();
+  model.sequence_parallel();
+  const Curve serial = train(of({1, 1, 1}, megatron_model()));
+  for (int zero = 0; zero <= 3; ++zero) {
+    Training t = of({2, 2, 2}, model, 2);
+    t.options.zero = zero;
+    t.options.recompute = zero % 2 == 0 ? tr::par::Recompute::kFull : tr::par::Recompute::kNone;
+    t.options.tp_chunks = 2;
+    EXPECT_LE(largest_difference(serial.loss, train(t).loss), kTolerance) << "zero " << zero;
+  }
+}
+
+TEST(V2, ARunIsTheSameTwiceWhateverTheTiming) {
+  for (const MeshShape& mesh : {MeshShape{4, 1, 1}, MeshShape{2, 2, 1}, MeshShape{1, 2, 2}}) {
+    Training t = of(mesh, megatron_model(), 2);
+    t.options.rank_order = false;
+    const Curve first = train(t);
+    Curve second;
+    on_mesh(t, [&](Trainer& trainer, int rank) {
+      for (int step = 0; step < t.steps; ++step) {
+        const auto us =
+            tr::par::random_bits(9, static_cast<unsigned>(rank), static_cast<unsigned>(step)) %
+            2000;
+        std::this_thread::sleep_for(std::chrono::microseconds(us));
+        train_steps(t, trainer, step, step + 1, rank == 0 ? &second : nullptr);
+      }
+      const auto hash = trainer.check_replicas();
+      ASSERT_TRUE(hash);
+      if (rank == 0) second.hash = hash.value();
+    });
+    EXPECT_EQ(first.loss, second.loss) << name_of(mesh);
+    EXPECT_EQ(first.hash, second.hash) << name_of(mesh);
+  }
+}
+
+TEST(V19, BatchesThatReplicasCannotShareEvenly) {
+  Training serial = of({1, 1, 1}, megatron_model(), 1);
+  serial.batch = 29;
+  const Curve expected = train(serial);
+  for (const MeshShape& mesh : {MeshShape{2, 1, 1}, MeshShape{3, 1, 1}, MeshShape{4, 2, 1}}) {
+    Training t = of(mesh, megatron_model(), 1);
+    t.batch = 29;
+    t.options.micro_batch = 4;
+    EXPECT_LE(largest_difference(expected.loss, train(t).loss), kTolerance) << name_of(mesh);
+  }
+  // Fewer rows than replicas: some have none at all.
+  Training tiny = of({4, 1, 1}, megatron_model(), 1), alone = of({1, 1, 1}, megatron_model(), 1);
+  tiny.batch = alone.batch = 3;
+  tiny.options.micro_batch = alone.options.micro_batch = 0;
+  EXPECT_LE(largest_difference(train(alone).loss, train(tiny).loss), kTolerance);
+}
+
+TEST(V19, WhatDoesNotFitIsRefusedWithItsNumbers) {
+  const auto refusal = [](const Training& t) {
+    std::string text;
+    on_ranks(t.options.mesh.size(), [&](std::unique_ptr<tr::par::Comm> world) {
+      const int rank = world->rank();
+      auto compute = tr::par::make_host_compute("ref");
+      auto made = Trainer::create(std::move(world), *compute.value(), t.model, t.options);
+      ASSERT_FALSE(made);
+      if (rank == 0) text = made.error().message;
+    });
+    return text;
+  };
+  Training stages = of({1, 8, 1}, megatron_model());
+  EXPECT_NE(refusal(stages).find("4 layers cannot be 8"), std::string::npos) << refusal(stages);
+  Training widths = of({1, 1, 3}, megatron_model());
+  EXPECT_NE(refusal(widths).find("32"), std::string::npos) << refusal(widths);
+  Training list = of({1, 2, 1}, megatron_model());
+  list.options.stage_layers = {1, 2};
+  EXPECT_NE(refusal(list).find("whose sum is 4"), std::string::npos) << refusal(list);
+  Training zero = of({1, 1, 1}, megatron_model());
+  zero.options.zero = 4;
+  EXPECT_NE(refusal(zero).find("zero must be"), std::string::npos) << refusal(zero);
+}
+
+TEST(Precision, SixteenBitTypesFollowFp32) {
+  Training full = of({1, 1, 1}, megatron_model());
+  full.steps = 20;
+  const Curve expected = train(full);
+  for (const DType type : {DType::kBFloat16, DType::kFloat16}) {
+    for (const MeshShape& mesh : {MeshShape{1, 1, 1}, MeshShape{2, 2, 2}}) {
+      Training t = of(mesh, megatron_model(), 2);
+      t.steps = full.steps;
+      t.options.type = type;
+      t.options.zero = mesh.dp > 1 ? 1 : 0;
+      if (type == DType::kFloat16) t.options.scaler = tr::par::LossScaler::fixed(1024);
+      const Curve curve = train(t);
+      for (int i = 0; i < t.steps; ++i) {
+        // llm.c's gate.
+        EXPECT_NEAR(curve.loss[static_cast<std::size_t>(i)],
+                    expected.loss[static_cast<std::size_t>(i)], 0.05)
+            << tr::par::name_of(type) << ' ' << name_of(mesh) << " step " << i;
+      }
+    }
+  }
+}
+
+TEST(Precision, AnOverflowIsSkippedByAllRanksAndHalvesTheScale) {
+  Training t = of({2, 1, 2}, megatron_model(), 1);
+  t.options.type = DType::kFloat16;
+  t.options.scaler = tr::par::LossScaler::dynamic();
+  t.options.scaler.restore(4294967296.0, 0);  // 2^32: gradients of fp16 overflow at once
+  on_mesh(t, [&](Trainer& trainer, int) {
+    const Blobs data(t.rows, t.features, t.classes);
+    double scale = 4294967296.0;
+    bool stepped = false;
+    for (int step = 0; step < 40 && !stepped; ++step) {
+      const auto report = trainer.step(data, batch_of(t, step));
+      ASSERT_TRUE(report) << report.error().message;
+      EXPECT_EQ(report.value().loss_scale, scale);
+      stepped = !report.value().skipped;
+      if (!stepped) scale /= 2;
+    }
+    EXPECT_TRUE(stepped);
+    EXPECT_LT(scale, 4294967296.0);
+    EXPECT_EQ(trainer.steps(), 1);
+    EXPECT_TRUE(trainer.check_replicas());
+  });
+}
+
+TEST(Clipping, TheNormIsThatOfTheWholeModelInEveryLayout) {
+  Training t = of({1, 1, 1}, megatron_model());
+  t.options.clip_norm = 0.1;
+  const Curve serial = train(t);
+  EXPECT_GT(serial.norm[0], 0.1) << "something is clipped";
+  for (const MeshShape& mesh : shapes_of(4)) {
+    for (const int zero : {0, 2}) {
+      Training p = of(mesh, megatron_model());
+      p.options.clip_norm = 0.1;
+      p.options.zero = zero;
+      const Curve curve = train(p);
+      EXPECT_LE(largest_difference(serial.norm, curve.norm), 1e-5) << name_of(mesh);
+      EXPECT_LE(largest_difference(serial.loss, curve.loss), kTolerance) << name_of(mesh);
+    }
+  }
+}
+
+TEST(Dropout, TheSameElementsInEveryLayout) {
+  Model model(tr::par::Loss::kCrossEntropy);
+  model.linear(16, 32, Split::kColumn).relu().dropout(0.3).linear(32, 32, Split::kRow).norm();
+  model.relu().dropout(0.3).linear(32, 32, Split::kColumn).norm().gelu();
+  model.linear(32, 8, Split::kRow);
+  Model sequences = model;
+  sequences.sequence_parallel();
+  const Curve serial = train(of({1, 1, 1}, model));
+  for (const MeshShape& mesh : shapes_of(8)) {
+    EXPECT_LE(largest_difference(serial.loss, train(of(mesh, model, 2)).loss), kTolerance)
+        << name_of(mesh);
+    if (32 / mesh.dp / 2 % mesh.tp != 0) continue;
+    EXPECT_LE(largest_difference(serial.loss, train(of(mesh, sequences, 2)).loss), kTolerance)
+        << name_of(mesh) << " sequence parallel";
+  }
+}
+
+TEST(Compression, Bf16AndInt8StayNearTheExactRun) {
+  Training t = of({4, 1, 1}, megatron_model(), 1);
+  t.steps = 30;
+  const Curve exact = train(t);
+  for (const bool int8 : {false, true}) {
+    // A hook belongs to a rank.
+    Curve curve;
+    on_ranks(4, [&](std::unique_ptr<tr::par::Comm> world) {
+      const int rank = world->rank();
+      const auto hook = int8 ? tr::par::make_int8_hook() : tr::par::make_bf16_hook();
+      auto compute = tr::par::make_host_compute("ref");
+      Training mine = t;
+      mine.options.hook = hook.get();
+      auto trainer = Trainer::create(std::move(world), *compute.value(), mine.model, mine.options);
+      ASSERT_TRUE(trainer) << trainer.error().message;
+      train_steps(mine, *trainer.value(), 0, mine.steps, rank == 0 ? &curve : nullptr);
+      EXPECT_TRUE(trainer.value()->check_replicas());
+    });
+    ASSERT_EQ(curve.loss.size(), exact.loss.size());
+    EXPECT_NEAR(curve.loss.back(), exact.loss.back(), 0.05 * exact.loss.front());
+    EXPECT_NE(curve.loss, exact.loss) << "it does compress";
+  }
+}
+
+}  // namespace
+}  // namespace partest
