@@ -239,9 +239,10 @@ std::string to_string(const LayoutChoice& layout) {
 
 std::string to_string(const Plan& plan) {
   const auto bytes = [](double value) { return short_number(value, "B"); };
-  const auto ms = [](double seconds) {
+  const auto time = [](double seconds) {
     char text[48];
-    std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
+    std::snprintf(text, sizeof text, seconds < 1.0 ? "%.3g ms" : "%.3g s",
+                  seconds < 1.0 ? seconds * 1e3 : seconds);
     return std::string(text);
   };
   const auto percent = [](double share) {
@@ -256,10 +257,10 @@ std::string to_string(const Plan& plan) {
          bytes(plan.memory.activations) + (plan.fits ? "" : ": DOES NOT FIT") + "\n" +
          "  sent       dp " + bytes(plan.sent.dp) + ", tp " + bytes(plan.sent.tp) + ", pp " +
          bytes(plan.sent.pp) + " each way, a rank and step\n" + "  step       " +
-         ms(plan.step_s()) + ": compute " + ms(plan.compute_s) + ", bubble " + ms(plan.bubble_s) +
-         " (" + percent(plan.bubble) + "), exposed dp " + ms(plan.dp_s) + ", tp " + ms(plan.tp_s) +
-         ", pp " + ms(plan.pp_s) + "\n" + "  speed      " + short_number(plan.rows_per_s, "") +
-         "rows/s, MFU " + percent(plan.mfu) + "\n";
+         time(plan.step_s()) + ": compute " + time(plan.compute_s) + ", bubble " +
+         time(plan.bubble_s) + " (" + percent(plan.bubble) + "), exposed dp " + time(plan.dp_s) +
+         ", tp " + time(plan.tp_s) + ", pp " + time(plan.pp_s) + "\n" + "  speed      " +
+         short_number(plan.rows_per_s, "") + "rows/s, MFU " + percent(plan.mfu) + "\n";
 }
 
 }  // namespace tr::par

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <optional>
 
 #include "treering/parallel/plan.hpp"
 
@@ -17,53 +16,52 @@ std::string gigabytes(double bytes) {
   return text;
 }
 
-// The simpler of two layouts: fewer ways of splitting, and each less.
-bool is_simpler(const LayoutChoice& a, const LayoutChoice& b) {
-  const auto rank = [](const LayoutChoice& layout) {
-    return std::array<std::int64_t, 5>{layout.recompute == Recompute::kFull, layout.zero, layout.tp,
-                                       layout.pp, -layout.micro_batch};
-  };
-  return rank(a) < rank(b);
+using Plans = std::vector<Plan>;
+
+// What a simpler layout has less of, the most important first.
+std::array<std::int64_t, 6> complexity(const LayoutChoice& layout) {
+  const int kinds = (layout.tp > 1) + (layout.pp > 1) + (layout.zero > 0);
+  return {layout.recompute == Recompute::kFull,
+          kinds,
+          layout.tp * layout.pp,
+          layout.zero,
+          layout.pp,
+          -layout.micro_batch};
 }
 
-bool is_better(const Plan& a, const Plan& b) {
-  // Plans that are equally fast, as far as such a prediction can tell.
-  constexpr double kSame = 1.01;
-  if (a.step_s() * kSame < b.step_s()) return true;
-  return a.step_s() < b.step_s() * kSame && is_simpler(a.layout, b.layout);
-}
-
-struct Search {
-  std::optional<Plan> best;      // of those that fit
-  std::optional<Plan> smallest;  // of all
-  // The best without one kind of splitting; none: nothing fits without.
-  std::optional<Plan> without_tp, without_pp, without_zero;
-  std::optional<Plan> dp_alone;  // whether it fits or not
-
-  void consider(const Plan& plan) {
-    const auto keep_smaller = [&](std::optional<Plan>& kept) {
-      if (!kept || plan.memory.total() < kept->memory.total()) kept = plan;
-    };
-    keep_smaller(smallest);
-    const LayoutChoice& layout = plan.layout;
-    if (layout.tp == 1 && layout.pp == 1 && layout.zero == 0) keep_smaller(dp_alone);
-    if (!plan.fits) return;
-    const auto keep_better = [&](std::optional<Plan>& kept) {
-      if (!kept || is_better(plan, *kept)) kept = plan;
-    };
-    keep_better(best);
-    if (layout.tp == 1) keep_better(without_tp);
-    if (layout.pp == 1) keep_better(without_pp);
-    if (layout.zero == 0) keep_better(without_zero);
+// The simplest of those that are as fast as the fastest, as far as such a prediction can tell.
+template <class Wanted>
+const Plan* best_of(const Plans& plans, const Wanted& wanted) {
+  constexpr double kSame = 1.05;
+  const Plan *fastest = nullptr, *best = nullptr;
+  for (const Plan& plan : plans) {
+    if (!plan.fits || !wanted(plan.layout)) continue;
+    if (fastest == nullptr || plan.step_s() < fastest->step_s()) fastest = &plan;
   }
-};
+  for (const Plan& plan : plans) {
+    if (!plan.fits || !wanted(plan.layout) || plan.step_s() > fastest->step_s() * kSame) continue;
+    if (best == nullptr || complexity(plan.layout) < complexity(best->layout)) best = &plan;
+  }
+  return best;
+}
+
+// Of those that fit and those that do not.
+template <class Wanted>
+const Plan* smallest_of(const Plans& plans, const Wanted& wanted) {
+  const Plan* smallest = nullptr;
+  for (const Plan& plan : plans) {
+    if (!wanted(plan.layout)) continue;
+    if (smallest == nullptr || plan.memory.total() < smallest->memory.total()) smallest = &plan;
+  }
+  return smallest;
+}
 
 // Every divisor triple of the ranks; tensor parallelism inside a node only, where links are fast.
-Search search(const Workload& workload, const Cluster& cluster) {
-  Search found;
+Plans all_plans(const Workload& workload, const Cluster& cluster) {
+  Plans found;
   const auto consider = [&](const LayoutChoice& layout) {
     if (const Result<Plan> plan = make_plan(workload, cluster, layout); plan) {
-      found.consider(plan.value());
+      found.push_back(plan.value());
     }
   };
   for (int tp = 1; tp <= std::min(cluster.ranks, cluster.ranks_per_node); ++tp) {
@@ -89,43 +87,55 @@ Search search(const Workload& workload, const Cluster& cluster) {
   return found;
 }
 
+std::string duration(double seconds) {
+  char text[48];
+  std::snprintf(text, sizeof text, seconds < 1.0 ? "%.3g ms" : "%.3g s",
+                seconds < 1.0 ? seconds * 1e3 : seconds);
+  return text;
+}
+
 // What one kind of splitting is for: without it nothing fits, or the best is slower.
-std::string reason_for(const std::string& what, const Plan& best,
-                       const std::optional<Plan>& without) {
-  if (!without) return what + ": without it nothing fits";
-  char text[64];
-  std::snprintf(text, sizeof text, ": a step takes %.3g ms, without it %.3g", best.step_s() * 1e3,
-                without->step_s() * 1e3);
-  return what + text + " (" + to_string(without->layout) + ")";
+std::string reason_for(const std::string& what, const Plan& best, const Plan* without) {
+  if (without == nullptr) return what + ": without it nothing fits";
+  const std::string other = duration(without->step_s()) + " (" + to_string(without->layout) + ")";
+  if (without->step_s() <= best.step_s()) {
+    return what + ": simpler than what does without it and is no more than 5 % faster, " + other;
+  }
+  return what + ": a step takes " + duration(best.step_s()) + ", without it " + other;
 }
 
 std::vector<std::string> reasons_for(const Workload& workload, const Cluster& cluster,
-                                     const Search& found) {
-  const Plan& best = *found.best;
+                                     const Plans& plans, const Plan& best) {
   const LayoutChoice& layout = best.layout;
   std::vector<std::string> reasons;
-  if (found.dp_alone) {
-    const bool fits = found.dp_alone->fits;
-    reasons.push_back("Copies on every rank need " + gigabytes(found.dp_alone->memory.total()) +
-                      " (" + std::to_string(workload.precision.state()) +
+  const Plan* copies = smallest_of(
+      plans, [](const LayoutChoice& one) { return one.tp == 1 && one.pp == 1 && one.zero == 0; });
+  if (copies != nullptr) {
+    reasons.push_back("Copies on every rank need " + gigabytes(copies->memory.total()) + " (" +
+                      std::to_string(workload.precision.state()) +
                       " bytes a parameter, and activations); a rank has " +
                       gigabytes(cluster.memory_bytes) +
-                      (fits ? ": nothing has to be split" : ": something has to be split"));
+                      (copies->fits ? ": nothing has to be split" : ": something has to be split"));
   }
   if (layout.tp > 1) {
     reasons.push_back(
         reason_for("Tensor parallelism over " + std::to_string(layout.tp) + " ranks of a node",
-                   best, found.without_tp));
+                   best, best_of(plans, [](const LayoutChoice& one) { return one.tp == 1; })));
   }
   if (layout.pp > 1) {
-    reasons.push_back(reason_for("A pipeline of " + std::to_string(layout.pp) + " ranks", best,
-                                 found.without_pp));
+    reasons.push_back(
+        reason_for("A pipeline of " + std::to_string(layout.pp) + " ranks", best,
+                   best_of(plans, [](const LayoutChoice& one) { return one.pp == 1; })));
   }
   if (layout.zero > 0) {
-    reasons.push_back(reason_for("ZeRO-" + std::to_string(layout.zero), best, found.without_zero));
+    reasons.push_back(
+        reason_for("ZeRO-" + std::to_string(layout.zero), best,
+                   best_of(plans, [](const LayoutChoice& one) { return one.zero == 0; })));
   }
   if (layout.recompute == Recompute::kFull) {
-    reasons.push_back("Activations are computed again, a third more work, because they do not fit");
+    reasons.push_back(
+        "Activations are computed again, a third more work: what keeps them does not "
+        "fit, or is slower");
   }
   if (best.dp_s > 0.05 * best.step_s()) {
     reasons.push_back(
@@ -138,13 +148,16 @@ std::vector<std::string> reasons_for(const Workload& workload, const Cluster& cl
 }  // namespace
 
 Result<Recommendation> recommend(const Workload& workload, const Cluster& cluster) {
-  const Search found = search(workload, cluster);
-  if (found.best) return Recommendation{*found.best, reasons_for(workload, cluster, found)};
-  if (found.smallest) {
+  const Plans plans = all_plans(workload, cluster);
+  const auto any = [](const LayoutChoice&) { return true; };
+  if (const Plan* best = best_of(plans, any); best != nullptr) {
+    return Recommendation{*best, reasons_for(workload, cluster, plans, *best)};
+  }
+  if (const Plan* smallest = smallest_of(plans, any); smallest != nullptr) {
     return Error{TR_INVALID_ARGUMENT, "nothing fits: the smallest layout, " +
-                                          to_string(found.smallest->layout) + ", needs " +
-                                          gigabytes(found.smallest->memory.total()) +
-                                          " a rank of " + gigabytes(cluster.memory_bytes)};
+                                          to_string(smallest->layout) + ", needs " +
+                                          gigabytes(smallest->memory.total()) + " a rank of " +
+                                          gigabytes(cluster.memory_bytes)};
   }
   // Not even shapes fit: let the simplest layout say why.
   LayoutChoice simplest;

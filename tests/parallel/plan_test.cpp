@@ -216,7 +216,7 @@ TEST(Recommend, SmallModelsAreCopiedLargeOnesSplit) {
   for (const LayoutChoice& other : {layout_of(4, 8, 8, 1, 1), layout_of(8, 4, 8, 1, 1),
                                     layout_of(32, 1, 8, 1, 3), layout_of(2, 16, 8, 1, 0)}) {
     const Plan tried = made(large, ranks(256), other);
-    EXPECT_TRUE(!tried.fits || plan.step_s() <= tried.step_s() * 1.02) << to_string(tried);
+    EXPECT_TRUE(!tried.fits || plan.step_s() <= tried.step_s() * 1.05) << to_string(tried);
   }
 }
 

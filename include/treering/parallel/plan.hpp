@@ -92,7 +92,7 @@ Result<Plan> make_plan(const Workload& workload, const Cluster& cluster,
 std::string to_string(const Plan& plan);
 
 struct Recommendation {
-  Plan plan;                         // the fastest that fits
+  Plan plan;  // the simplest of those that fit and are within 5 % of the fastest
   std::vector<std::string> reasons;  // a sentence each
 };
 // TR_INVALID_ARGUMENT, with what is missing, if nothing fits.
