@@ -1,0 +1,377 @@
+#include "train/loop.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "treering/parallel/trace.hpp"
+
+#include "must.hpp"
+#include "train/faults.hpp"
+#include "train/measure.hpp"
+#include "train/report.hpp"
+#include "train/task.hpp"
+
+namespace train {
+namespace {
+
+using example::must;
+using namespace tr::par;
+using SteadyClock = std::chrono::steady_clock;
+using Rows = std::vector<std::int64_t>;
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+std::string gemm_name(const Options& options) {
+  if (options.backend == "count") return "dry";
+  if (options.gemm != "auto") return options.gemm;
+  return have_openblas() ? "openblas" : "ref";
+}
+
+class Loop {
+ public:
+  Loop(const Options& options, std::unique_ptr<Comm> world);
+  int run();
+
+ private:
+  bool is_first() const { return rank_ == 0; }
+  void announce();
+  Rows rows_of(std::int64_t position) const;
+  StepReport step(std::int64_t position);
+  void log(int epoch, bool with_test);
+  double test_accuracy();
+  void report_traffic();
+  int end();
+
+  const Options& options_;
+  int rank_, ranks_;
+  Time time_;
+  std::unique_ptr<Compute> real_;
+  Compute& compute_;
+  Task task_;
+  Report report_;
+  std::unique_ptr<GradientHook> hook_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Compute> serial_compute_;
+  std::unique_ptr<Trainer> serial_;  // on rank 0, with --verify
+  FaultyData data_;
+  std::int64_t rows_per_epoch_ = 0;
+  int total_steps_ = 0;
+  double peak_gflops_ = 0.0;
+  double last_test_accuracy_ = 0.0, worst_difference_ = 0.0;
+  // Since the last line.
+  Score score_;
+  int steps_ = 0, skipped_ = 0;
+  double norm_ = 0.0, optimizer_s_ = 0.0, scale_ = 1.0;
+  SteadyClock::time_point since_;
+  double since_us_ = 0.0;
+};
+
+TrainerOptions with_mesh(const Options& options, int ranks, GradientHook* hook) {
+  TrainerOptions t = options.trainer;
+  t.hook = hook;
+  if (t.mesh.dp == 0) t.mesh.dp = std::max(1, ranks / (t.mesh.pp * t.mesh.tp));
+  return t;
+}
+
+Loop::Loop(const Options& options, std::unique_ptr<Comm> world)
+    : options_(options),
+      rank_(world->rank()),
+      ranks_(world->size()),
+      time_(rank_),
+      real_(must(make_host_compute(gemm_name(options)))),
+      // The world first: it says whether time is simulated.
+      compute_((world = time_.wrap(std::move(world), options), time_.wrap(*real_, options))),
+      task_(must(make_task(options))),
+      report_(must(Report::open(is_first() ? options.metrics : ""))),
+      hook_(options.compress == "bf16"   ? make_bf16_hook()
+            : options.compress == "int8" ? make_int8_hook()
+                                         : nullptr),
+      trainer_(must(Trainer::create(std::move(world), compute_, task_.model,
+                                    with_mesh(options, ranks_, hook_.get())))),
+      data_(*task_.data.train, must(parse_fault(options.inject)), rank_) {
+  rows_per_epoch_ = task_.data.train->rows();
+  const std::int64_t per_epoch = (rows_per_epoch_ + options.batch - 1) / options.batch;
+  total_steps_ = static_cast<int>(per_epoch) * task_.epochs;
+  if (options.steps > 0) total_steps_ = std::min(total_steps_, options.steps);
+  if (!options.verify || !is_first()) return;
+  // Alone, the same pieces in the same order: sums have the same bits then.
+  TrainerOptions serial = options.trainer;
+  const MeshShape& mesh = trainer_->mesh().shape();
+  serial.mesh = {1, 1, 1};
+  serial.schedule = "1f1b";
+  serial.stages_per_rank = 1;
+  serial.stage_layers.clear();
+  serial.zero = 0;
+  serial.hook = nullptr;
+  const std::int64_t share = (options.batch + mesh.dp - 1) / mesh.dp;
+  const std::int64_t micro = options.trainer.micro_batch;
+  serial.micro_batch = micro > 0 ? std::min(micro, share) : share;
+  serial_compute_ = must(make_host_compute(gemm_name(options)));
+  serial_ = must(Trainer::create(std::move(must(make_threads_comms(1))[0]), *serial_compute_,
+                                 task_.model, serial));
+}
+
+void Loop::announce() {
+  if (options_.backend != "count") {
+    peak_gflops_ = options_.peak_gflops > 0 ? options_.peak_gflops
+                   : time_.is_simulated()   ? kSimulatedGflops
+                                            : measured_gflops(*real_);
+  }
+  if (!is_first()) return;
+  const MeshShape& mesh = trainer_->mesh().shape();
+  std::printf("%d rank%s (%s): dp %d x pp %d x tp %d; %s: %" PRId64 " rows; net %s\n", ranks_,
+              ranks_ == 1 ? "" : "s", options_.backend.c_str(), mesh.dp, mesh.pp, mesh.tp,
+              options_.data.c_str(), rows_per_epoch_, task_.model.to_string().c_str());
+  const std::int64_t share = share_of(options_.batch, 0, mesh.dp).count;
+  const std::int64_t micro =
+      options_.trainer.micro_batch > 0 ? options_.trainer.micro_batch : share;
+  std::printf("batch %d = %d replica%s x %" PRId64 " micro-batches of up to %" PRId64
+              " rows; zero %d; %s; gemm %s, %.1f GF/s a rank%s; seed %" PRIu64 "\n",
+              options_.batch, mesh.dp, mesh.dp == 1 ? "" : "s", (share + micro - 1) / micro,
+              std::min(micro, share), options_.trainer.zero, options_.dtype.c_str(),
+              compute_.name(), peak_gflops_, time_.is_simulated() ? ", simulated" : "",
+              options_.trainer.seed);
+  std::printf("gradient buckets, MiB:");
+  for (const BucketInfo& b : trainer_->parameters().buckets()) {
+    const double bytes = static_cast<double>(b.elements) *
+                         static_cast<double>(size_of(accumulator_of(options_.trainer.type)));
+    std::printf(" %.2f", bytes / (1 << 20));
+  }
+  std::printf("; overlap %s\n", options_.overlap.c_str());
+}
+
+// The batch that begins `position` rows after the first: an epoch's last one may be short.
+Rows Loop::rows_of(std::int64_t position) const {
+  const int epoch = static_cast<int>(position / rows_per_epoch_);
+  const std::int64_t at = position % rows_per_epoch_;
+  const Rows order = shuffled_rows(rows_per_epoch_, options_.trainer.seed, epoch);
+  const std::int64_t count = std::min<std::int64_t>(options_.batch, rows_per_epoch_ - at);
+  return {order.begin() + at, order.begin() + at + count};
+}
+
+StepReport Loop::step(std::int64_t position) {
+  const Rows rows = rows_of(position);
+  data_.begin_step(static_cast<int>(trainer_->steps()));
+  StepReport report = must(trainer_->step(data_, rows));
+  ++steps_;
+  skipped_ += report.skipped ? 1 : 0;
+  score_.loss_sum += report.score.loss_sum;
+  score_.correct += report.score.correct;
+  score_.rows += report.score.rows;
+  norm_ = report.gradient_norm;
+  scale_ = report.loss_scale;
+  optimizer_s_ += report.optimizer_s;
+  if (serial_) {
+    const StepReport alone = must(serial_->step(*task_.data.train, rows));
+    const double difference =
+        std::abs(alone.score.loss_sum - report.score.loss_sum) / std::abs(alone.score.loss_sum);
+    worst_difference_ = std::max(worst_difference_, difference);
+  }
+  return report;
+}
+
+double Loop::test_accuracy() {
+  Score total;
+  const std::int64_t rows = task_.data.test->rows();
+  const std::int64_t most = std::max<std::int64_t>(1024, options_.batch);
+  for (std::int64_t at = 0; at < rows; at += most) {
+    Rows part(static_cast<std::size_t>(std::min(most, rows - at)));
+    std::iota(part.begin(), part.end(), at);
+    const Score score = must(trainer_->evaluate(*task_.data.test, part));
+    total.loss_sum += score.loss_sum;
+    total.correct += score.correct;
+    total.rows += score.rows;
+  }
+  if (is_first() && options_.data == "bytes") {
+    std::printf("test: %.4f bits per byte\n",
+                total.loss_sum / static_cast<double>(total.rows) / std::log(2.0));
+  }
+  return static_cast<double>(total.correct) / static_cast<double>(total.rows);
+}
+
+void Loop::log(int epoch, bool with_test) {
+  const double seconds =
+      time_.is_simulated() ? (time_.trace.now_us() - since_us_) / 1e6 : seconds_since(since_);
+  Progress p;
+  p.step = static_cast<int>(trainer_->steps());
+  p.total_steps = total_steps_;
+  p.epoch = epoch;
+  p.epochs = task_.epochs;
+  p.steps = steps_;
+  add_times(time_.trace, steps_, p);
+  const auto rows = static_cast<double>(score_.rows);
+  const bool has_labels = task_.model.loss() == Loss::kCrossEntropy;
+  p.loss =
+      score_.loss_sum /
+      (has_labels ? rows : rows * static_cast<double>(task_.model.layers().back().output_width()));
+  if (has_labels) p.accuracy = static_cast<double>(score_.correct) / rows;
+  p.gradient_norm = norm_;
+  p.lr = options_.lr;
+  p.loss_scale = scale_;
+  p.skipped = skipped_;
+  p.step_ms = 1e3 * seconds / steps_;
+  p.optimizer_ms = time_.is_simulated() ? 0.0 : 1e3 * optimizer_s_ / steps_;
+  p.samples_per_s = rows / seconds;
+  p.gflops = step_flops(task_.model, rows) / seconds / 1e9;
+  p.mfu = p.gflops / (ranks_ * peak_gflops_);
+  p.memory_mb = static_cast<double>(real_->memory().bytes()) / 1e6;
+  p.peak_memory_mb = static_cast<double>(real_->memory().peak_bytes()) / 1e6;
+  if (with_test && task_.data.test) p.test_accuracy = last_test_accuracy_ = test_accuracy();
+  if (is_first() && !compute_.is_dry()) report_.line(p);
+  score_ = {};
+  steps_ = skipped_ = 0;
+  optimizer_s_ = 0.0;
+  if (options_.trace.empty()) time_.trace.clear();
+  since_ = SteadyClock::now();
+  since_us_ = time_.trace.now_us();
+}
+
+void Loop::report_traffic() {
+  Mesh& mesh = trainer_->mesh();
+  const auto steps = std::max<std::int64_t>(1, trainer_->steps());
+  std::printf("rank 0 sent, per step:\n");
+  std::string json;
+  // Scores, norms and what must be agreed on go over the world and the model's ranks.
+  for (const auto& [group, comm] :
+       {std::pair("dp", &mesh.dp()), std::pair("tp", &mesh.tp()),
+        std::pair("pp", &mesh.pp_forward()), std::pair("pp back", &mesh.pp_backward()),
+        std::pair("model", &mesh.model()), std::pair("world", &mesh.world())}) {
+    for (int i = 0; i < kNumOperations; ++i) {
+      const auto operation = static_cast<Operation>(i);
+      const Traffic::Row& row = comm->traffic()[operation];
+      if (row.bytes == 0) continue;
+      std::printf("  %-8s %-15s %8.2f calls %14" PRId64 " bytes %8.2f messages\n", group,
+                  name_of(operation), static_cast<double>(row.calls) / static_cast<double>(steps),
+                  row.bytes / steps,
+                  static_cast<double>(row.messages) / static_cast<double>(steps));
+      json += std::string(json.empty() ? "" : ",") + '"' + group + ' ' + name_of(operation) +
+              "\":" + std::to_string(row.bytes / steps);
+    }
+  }
+  report_.json(R"({"sent_per_step":{)" + json + "}}");
+  std::printf("memory, MB:");
+  for (int i = 0; i < kNumUses; ++i) {
+    const auto use = static_cast<Use>(i);
+    std::printf(" %s %.3f,", name_of(use), static_cast<double>(real_->memory().bytes(use)) / 1e6);
+  }
+  std::printf(" at most %.3f in all\n", static_cast<double>(real_->memory().peak_bytes()) / 1e6);
+}
+
+int Loop::end() {
+  if (is_first()) report_traffic();
+  if (!options_.trace.empty()) {
+    const std::vector<Trace> traces = must(gather_traces(trainer_->mesh().world(), time_.trace));
+    if (is_first()) must(write_chrome_trace(options_.trace, traces));
+  }
+  if (options_.backend == "count") return 0;
+  const std::uint64_t hash = must(trainer_->check_replicas());
+  if (is_first()) {
+    std::printf("%" PRId64 " steps; replicas are equal, hash %016" PRIx64 "\n", trainer_->steps(),
+                hash);
+    char text[96];
+    std::snprintf(text, sizeof text,
+                  R"({"steps":%)" PRId64 R"(,"parameters_hash":"%016)" PRIx64 "\"}",
+                  trainer_->steps(), hash);
+    report_.json(text);
+  }
+  if (serial_) {
+    constexpr double kTolerance = 2e-6;
+    std::printf("against a serial run: %s\n",
+                worst_difference_ == 0.0 ? "every loss is equal bit for bit"
+                                         : ("losses differ by at most " +
+                                            std::to_string(worst_difference_ * 1e6) + " millionths")
+                                               .c_str());
+    if (worst_difference_ > kTolerance) return 4;
+  }
+  if (task_.data.test && last_test_accuracy_ < options_.min_accuracy) {
+    if (is_first()) {
+      std::fprintf(stderr, "test accuracy %.4f is below --min-accuracy %.4f\n", last_test_accuracy_,
+                   options_.min_accuracy);
+    }
+    return 3;
+  }
+  return 0;
+}
+
+int Loop::run() {
+  announce();
+  if (!options_.load.empty()) {
+    must(trainer_->load(options_.load));
+    if (serial_) must(serial_->load(options_.load));
+    if (is_first()) std::printf("goes on after step %" PRId64 "\n", trainer_->steps());
+  }
+  trainer_->mesh().reset_traffic();
+  ActionTrace actions(time_.trace);
+  if (!time_.is_simulated()) trainer_->set_observer(&actions);
+  time_.trace.clear();
+  since_ = SteadyClock::now();
+  since_us_ = time_.trace.now_us();
+  std::int64_t position = trainer_->position();
+  std::int64_t done = trainer_->steps();
+  while (done < total_steps_) {
+    step(position);
+    position = trainer_->position();
+    ++done;  // skipped ones too
+    const bool ends_epoch = position % rows_per_epoch_ == 0;
+    const bool is_last = done == total_steps_;
+    const int epoch = static_cast<int>((position + rows_per_epoch_ - 1) / rows_per_epoch_);
+    if (ends_epoch || is_last || (options_.log_every > 0 && done % options_.log_every == 0)) {
+      log(epoch, ends_epoch || is_last);
+    } else if (is_first()) {
+      report_.bar(static_cast<int>(done), total_steps_);
+    }
+    if (options_.check_sync > 0 && done % options_.check_sync == 0 && options_.backend != "count") {
+      must(trainer_->check_replicas());
+    }
+    const bool saves = options_.save_every > 0 && done % options_.save_every == 0;
+    if (!options_.save.empty() && (saves || is_last)) must(trainer_->save(options_.save));
+  }
+  return end();
+}
+
+int train_on_threads(const Options& options, std::vector<std::unique_ptr<Comm>> comms) {
+  std::vector<int> status(comms.size(), 1);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < comms.size(); ++r) {
+    threads.emplace_back([&, r, comm = std::move(comms[r])]() mutable {
+      status[r] = train_on_rank(options, std::move(comm));
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return *std::max_element(status.begin(), status.end());
+}
+
+}  // namespace
+
+int train_on_rank(const Options& options, std::unique_ptr<Comm> world) {
+  return Loop(options, std::move(world)).run();
+}
+
+int train_with_backend(const Options& options) {
+  if (options.print_config) return 0;
+  const MeshShape& mesh = options.trainer.mesh;
+  const int ranks = options.ranks > 0 ? options.ranks : std::max(1, mesh.dp) * mesh.pp * mesh.tp;
+  if (options.timeout_s > 0) {
+    ::setenv("TR_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
+  }
+  if (options.backend == "threads") {
+    return train_on_threads(options, must(make_threads_comms(ranks)));
+  }
+  if (options.backend == "count") {
+    Options one_step = options;
+    one_step.steps = 1;
+    return train_on_rank(one_step, make_count_comm(0, ranks));
+  }
+  return train_on_rank(options, must(make_world(options.backend)));
+}
+
+}  // namespace train
