@@ -75,7 +75,7 @@ class TrainerOfMesh final : public Trainer {
   bool is_first_stage_here() const { return mesh_.at().pp == 0; }
   bool is_last_stage_here() const { return mesh_.at().pp == mesh_.shape().pp - 1; }
   double normalizer(std::int64_t rows) const {
-    const auto outputs = static_cast<double>(model_.layers().back().out);
+    const auto outputs = static_cast<double>(model_.layers().back().output_width());
     return static_cast<double>(rows) * (model_.loss() == Loss::kMeanSquare ? outputs : 1.0);
   }
   Status check_batch(const Data& data, std::span<const std::int64_t> rows) const;
@@ -154,9 +154,9 @@ Status TrainerOfMesh::start(const std::vector<int>& layers_of_stage) {
 
 Status TrainerOfMesh::check_batch(const Data& data, std::span<const std::int64_t> rows) const {
   if (rows.empty()) return invalid("a batch of no rows");
-  if (data.features() != model_.layers().front().in) {
+  if (data.features() != model_.layers().front().input_width()) {
     return invalid("rows have " + std::to_string(data.features()) + " features, and the model " +
-                   std::to_string(model_.layers().front().in) + " inputs");
+                   std::to_string(model_.layers().front().input_width()) + " inputs");
   }
   if (!model_.is_sequence_parallel()) return {};
   const MeshShape& shape = mesh_.shape();

@@ -106,7 +106,7 @@ class Comm {
   virtual Result<std::unique_ptr<Comm>> split(std::span<const int> colors);
   // Collective, for buffers that stay: the backend may let peers reach `memory`, a Tensor's, while
   // the answer lives, which is not longer than the tensor and the group. Empty: it does not, as
-  // with less than kRegistrableBytes.
+  // that is empty.
   virtual Result<Registration> register_memory(const View& memory);
   // Sums fold in rank order at one place, so that their bits equal the serial sum's.
   // TR_UNSUPPORTED where the backend cannot.

@@ -103,6 +103,10 @@ class Tensor {
 
   const View& view() const { return view_; }
   bool is_empty() const { return memory_ == nullptr; }
+  // The same elements in another shape: rows x cols stays the same number.
+  void reshape(std::int64_t rows, std::int64_t cols) {
+    view_ = view_of(view_.data, rows, cols, view_.type);
+  }
 
  private:
   void swap(Tensor& other) noexcept {
