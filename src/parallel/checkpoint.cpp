@@ -111,11 +111,17 @@ Status publish(const std::string& dir, const fs::path& unfinished, std::int64_t 
   fs::rename(next, latest, error);
   if (error) return system_status("cannot rename", next, error);
   if (Status s = sync_folder(dir); !s) return s;
+  // What is older than the newest few, and what runs that were killed have left.
   std::vector<std::int64_t> steps = steps_in(dir);
   std::erase_if(steps, [&](std::int64_t other) { return other >= step; });
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max(keep, 1)) <= steps.size(); ++i) {
     fs::remove_all(step_folder(dir, steps[i]), error);
   }
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+    if (entry.path().extension() == kUnfinished) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
   return {};
 }
 
