@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "treering/parallel/comm.hpp"
 #include "treering/treering.h"
 
 namespace tr::par {
@@ -14,11 +15,13 @@ constexpr std::size_t round_up(std::size_t bytes) {
 }
 
 // A block that may be registered is a file and a mapping of its own: too dear for what comes and
-// goes.
-constexpr bool is_registrable(Use use) { return use == Use::kParameters || use == Use::kGradients; }
+// goes, or is small.
+constexpr bool is_registrable(Use use, std::size_t bytes) {
+  return (use == Use::kParameters || use == Use::kGradients) && bytes >= kRegistrableBytes;
+}
 
 void* new_block(Use use, std::size_t bytes) {
-  if (!is_registrable(use)) return std::aligned_alloc(kAlignment, round_up(bytes));
+  if (!is_registrable(use, bytes)) return std::aligned_alloc(kAlignment, round_up(bytes));
   void* data = nullptr;
   return tr_mem_alloc(&data, bytes) == TR_SUCCESS ? data : nullptr;
 }
@@ -34,7 +37,7 @@ void free_block(bool registrable, void* data) {
 }  // namespace
 
 void* HostMemory::allocate(Use use, std::size_t bytes) {
-  std::vector<void*>& kept = (is_registrable(use) ? registrable_ : heap_)[bytes];
+  std::vector<void*>& kept = (is_registrable(use, bytes) ? registrable_ : heap_)[bytes];
   if (kept.empty()) return new_block(use, bytes);
   void* data = kept.back();
   kept.pop_back();
@@ -44,10 +47,10 @@ void* HostMemory::allocate(Use use, std::size_t bytes) {
 
 void HostMemory::release(Use use, void* data, std::size_t bytes) {
   if (kept_bytes_ + static_cast<std::int64_t>(bytes) > peak_bytes()) {
-    free_block(is_registrable(use), data);
+    free_block(is_registrable(use, bytes), data);
     return;
   }
-  (is_registrable(use) ? registrable_ : heap_)[bytes].push_back(data);
+  (is_registrable(use, bytes) ? registrable_ : heap_)[bytes].push_back(data);
   kept_bytes_ += static_cast<std::int64_t>(bytes);
 }
 

@@ -44,11 +44,11 @@ TEST(Memory, BlocksAreAlignedAndComeBack) {
   }
 }
 
-TEST(Memory, ParametersAndGradientsMayBeRegistered) {
+TEST(Memory, LongParametersAndGradientsMayBeRegistered) {
   on_ranks(2, [](Comm& comm) {
     const auto compute = must(tr::par::make_host_compute("ref"));
     for (const Use use : {Use::kParameters, Use::kGradients}) {
-      for (const std::int64_t elements : {10, 1000000}) {
+      for (const std::int64_t elements : {16384, 1000000}) {  // kRegistrableBytes, and more
         const Tensor a = must(Tensor::make(compute->memory(), use, 1, elements, DType::kFloat32));
         const tr::par::Registration held = must(comm.register_memory(a.view()));
         EXPECT_NE(held, nullptr);

@@ -83,7 +83,7 @@ Matrix started(const Model& model, int number, int rank, int size) {
 }
 
 // Shards that all seed alike would all be equal; and scaled by their own width, too large.
-TEST(Model, ShardsStartAsPartsOfOneMatrix) {
+TEST(Model, F6ShardsStartAsPartsOfOneMatrix) {
   Model model(Loss::kCrossEntropy);
   model.linear(64, 96, Split::kColumn).norm().relu().linear(96, 64, Split::kRow);
   for (int number = 0; number < 6; ++number) {

@@ -100,6 +100,10 @@ TEST_P(OnTeams, V8PairsEqualSerialSumsInBlocks) {
     const Outcome team = run_team(pairs);
     expect_same(team, Oracle<float>(pairs, ranks()).run());
     expect_close(team, Oracle<float>(pairs, 1).run(), 2e-6);
+    if (!tr::par::have_openblas()) continue;
+    Plan fast = pairs;
+    fast.gemm = "openblas";
+    expect_close(run_team(fast), Oracle<float>(pairs, 1).run(), 2e-6);
   }
 }
 

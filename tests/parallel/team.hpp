@@ -117,6 +117,7 @@ class TestStore : public ParameterStore {
     ready_.push_back(layer);
     return {};
   }
+  tr::Status ready_empty() override { return {}; }
   tr::Status finish() override { return {}; }
   tr::Result<double> gradient_norm(Comm&) override { return 0.0; }
   tr::Result<std::string> find_not_finite() override { return std::string(); }

@@ -73,8 +73,8 @@ class Memory {
 
  protected:
   friend class Tensor;
-  // Aligned to 64 bytes, contents undefined; nullptr: no memory. On the host, parameters and
-  // gradients are tr_mem_alloc's, so that they may be registered. A dry run gives out addresses
+  // Aligned to 64 bytes, contents undefined; nullptr: no memory. On the host, long parameters
+  // and gradients are tr_mem_alloc's, so that they may be registered. A dry run gives out addresses
   // that nobody may touch.
   virtual void* allocate(Use use, std::size_t bytes) = 0;
   virtual void release(Use use, void* data, std::size_t bytes) = 0;
