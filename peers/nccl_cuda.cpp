@@ -3,16 +3,11 @@
 //   treering-peer-nccl --check N     can N ranks run here? Exit status 0, or 1 and one line why not
 //   treering-peer-nccl --threads N   all N ranks, as threads
 //   treering-peer-nccl               one rank of those that `treering run` started
-//
-// libnccl.so.2 is opened at run time ($TREERING_NCCL: another file), so nothing of NCCL is needed
-// to build this. Declared below is what of its public interface is used, which is the same since
-// 2.11.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <memory>
 #include <optional>
@@ -20,81 +15,12 @@
 #include <thread>
 #include <unistd.h>
 
+#include "peers/nccl_api_cuda.hpp"
 #include "perf/wire.hpp"
 #include "perf/worker.hpp"
 
 namespace treering::perf {
 namespace {
-
-using NcclComm = void*;
-struct NcclId {
-  char bytes[128];
-};
-constexpr int kNcclSuccess = 0;
-constexpr int kMultiRankVersion = 23003;  // several ranks on a GPU, if a variable asks for it
-constexpr int kFloat8Version = 22400;
-
-struct Nccl {
-  int version = 0;
-  int (*get_version)(int*) = nullptr;
-  int (*get_id)(NcclId*) = nullptr;
-  int (*init_rank)(NcclComm*, int, NcclId, int) = nullptr;
-  int (*destroy)(NcclComm) = nullptr;
-  const char* (*error_string)(int) = nullptr;
-  int (*async_error)(NcclComm, int*) = nullptr;
-  int (*create_premul)(int*, void*, int, int, NcclComm) = nullptr;
-  int (*destroy_op)(int, NcclComm) = nullptr;
-  int (*group_start)() = nullptr;
-  int (*group_end)() = nullptr;
-  int (*all_reduce)(const void*, void*, std::size_t, int, int, NcclComm, cudaStream_t) = nullptr;
-  int (*reduce)(const void*, void*, std::size_t, int, int, int, NcclComm, cudaStream_t) = nullptr;
-  int (*broadcast)(const void*, void*, std::size_t, int, int, NcclComm, cudaStream_t) = nullptr;
-  int (*all_gather)(const void*, void*, std::size_t, int, NcclComm, cudaStream_t) = nullptr;
-  int (*reduce_scatter)(const void*, void*, std::size_t, int, int, NcclComm,
-                        cudaStream_t) = nullptr;
-  int (*send)(const void*, std::size_t, int, int, NcclComm, cudaStream_t) = nullptr;
-  int (*recv)(void*, std::size_t, int, int, NcclComm, cudaStream_t) = nullptr;
-
-  std::string version_text() const {
-    return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
-           "." + std::to_string(version % 100);
-  }
-  Failure explain(const char* what, int code) const {
-    if (code == kNcclSuccess) return std::nullopt;
-    return std::string(what) + ": " + error_string(code);
-  }
-};
-
-Failure open_nccl(Nccl* out) {
-  const char* other = std::getenv("TREERING_NCCL");
-  void* library = ::dlopen(other != nullptr ? other : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return std::string("no NCCL: ") + ::dlerror();
-  const char* missing = nullptr;
-  const auto find = [&](const char* name, auto& function) {
-    void* address = ::dlsym(library, name);
-    if (address == nullptr && missing == nullptr) missing = name;
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
-  };
-  find("ncclGetVersion", out->get_version);
-  find("ncclGetUniqueId", out->get_id);
-  find("ncclCommInitRank", out->init_rank);
-  find("ncclCommDestroy", out->destroy);
-  find("ncclGetErrorString", out->error_string);
-  find("ncclCommGetAsyncError", out->async_error);
-  find("ncclRedOpCreatePreMulSum", out->create_premul);
-  find("ncclRedOpDestroy", out->destroy_op);
-  find("ncclGroupStart", out->group_start);
-  find("ncclGroupEnd", out->group_end);
-  find("ncclAllReduce", out->all_reduce);
-  find("ncclReduce", out->reduce);
-  find("ncclBroadcast", out->broadcast);
-  find("ncclAllGather", out->all_gather);
-  find("ncclReduceScatter", out->reduce_scatter);
-  find("ncclSend", out->send);
-  find("ncclRecv", out->recv);
-  if (missing != nullptr) return std::string("this NCCL is too old: it has no ") + missing;
-  return out->explain("ncclGetVersion", out->get_version(&out->version));
-}
 
 // May `ranks` ranks run here?
 Failure check_places(const Nccl& nccl, int ranks) {

@@ -66,13 +66,8 @@ Result<StoreMemory> predict_memory(std::span<const ParameterSpec> mine, int dp, 
   const DType wide = accumulator_of(options.type);
   const auto narrow_bytes = static_cast<std::int64_t>(size_of(options.type));
   const auto wide_bytes = static_cast<std::int64_t>(size_of(wide));
-  std::int64_t all = 0, two = 0, previous = 0;
-  for (const BucketLayout& bucket : buckets) {
-    const std::int64_t now = bucket.info.padded_elements;
-    all += now;
-    two = std::max(two, previous + now);
-    previous = now;
-  }
+  std::int64_t all = 0;
+  for (const BucketLayout& bucket : buckets) all += bucket.info.padded_elements;
   const int zero = options.zero;
   const auto share = [&](bool is_sharded) { return is_sharded ? all / dp : all; };
   // Masters, where parameters are not their own; momentum; AdamW's second moment.
@@ -81,9 +76,18 @@ Result<StoreMemory> predict_memory(std::span<const ParameterSpec> mine, int dp, 
   memory.parameters = share(zero == 3) * narrow_bytes;
   memory.gradients = share(zero >= 2) * wide_bytes;
   memory.optimizer = share(zero >= 1) * wide_bytes * states;
-  const bool early = options.overlap && !accumulates;
-  if (zero >= 2) memory.transient += (early ? two : all) * wide_bytes;
-  if (zero == 3) memory.transient += two * narrow_bytes;
+  const bool are_early = options.overlap && !accumulates;
+  // While the backward pass is in bucket b: its gradients and those on their way before it; its
+  // parameters and those prefetched after it.
+  const auto size = [&](std::size_t b) {
+    return b < buckets.size() ? buckets[b].info.padded_elements : 0;
+  };
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    std::int64_t now = 0;
+    if (zero >= 2) now += (are_early ? size(b - 1) + size(b) : all) * wide_bytes;
+    if (zero == 3) now += (size(b) + size(b + 1)) * narrow_bytes;
+    memory.transient = std::max(memory.transient, now);
+  }
   return memory;
 }
 

@@ -127,7 +127,8 @@ Status TrainerOfMesh::start(const std::vector<int>& layers_of_stage) {
   store.type = options_.type;
   store.bucket_bytes = options_.bucket_bytes;
   store.first_bucket_bytes = options_.first_bucket_bytes;
-  store.overlap = options_.overlap && !options_.check_finite;  // checked before they are summed
+  store.overlap = options_.overlap;
+  store.check_finite = options_.check_finite;
   store.hook = options_.hook;
   store.optimizer = options_.optimizer;
   Result<std::unique_ptr<ParameterStore>> made =

@@ -29,6 +29,7 @@ class WrappedComm : public Comm {
     return inner_->register_memory(memory);
   }
   Status set_rank_order(bool on) override { return inner_->set_rank_order(on); }
+  void set_compute_stream(void* stream) override { inner_->set_compute_stream(stream); }
   Result<std::unique_ptr<Comm>> split(std::span<const int> colors) override;
 
  protected:

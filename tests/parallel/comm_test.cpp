@@ -187,8 +187,8 @@ TEST(Comm, GroupsBySplitKeepOrder) {
 TEST(Comm, RegisteredMemoryGivesTheSameSums) {
   on_ranks(2, [](std::unique_ptr<Comm> comm) {
     const auto compute = must(tr::par::make_host_compute("ref"));
-    const tr::par::Tensor x = must(tr::par::Tensor::make(compute->memory(), tr::par::Use::kBuffers,
-                                                         1, 1 << 16, DType::kFloat32));
+    const tr::par::Tensor x = must(tr::par::Tensor::make(
+        compute->memory(), tr::par::Use::kGradients, 1, 1 << 16, DType::kFloat32));
     must(compute->fill(x.view(), comm->rank() + 1));
     const tr::par::Registration held = must(comm->register_memory(x.view()));
     EXPECT_NE(held, nullptr);

@@ -167,6 +167,33 @@ TEST(V10Buckets, NeitherTheirSizeNorOverlapChangesABit) {
   }
 }
 
+TEST(V10Buckets, StartBeforeTheBackwardPassEnds) {
+  const auto compute = must(make_host_compute("dry"));
+  const auto dp = make_count_comm(0, 2), alone = make_count_comm(0, 1);
+  StoreOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 1;
+  const auto calls = [&] { return dp->traffic()[Operation::kAllReduce].calls; };
+  for (const bool overlap : {true, false}) {
+    options.overlap = overlap;
+    dp->reset_traffic();
+    const StorePtr store = tiny_store(*dp, *alone, *compute, options);
+    must(store->ready(1));
+    EXPECT_EQ(calls(), overlap ? 1 : 0);  // layer 0 is still to come
+    must(store->ready(0));
+    EXPECT_EQ(calls(), overlap ? 2 : 0);
+    must(store->finish());
+    EXPECT_EQ(calls(), 2);
+  }
+  // By index, not by readiness: layer 0 waits for layer 1.
+  options.overlap = true;
+  dp->reset_traffic();
+  const StorePtr store = tiny_store(*dp, *alone, *compute, options);
+  must(store->ready(0));
+  EXPECT_EQ(calls(), 0);
+  must(store->ready(1));
+  EXPECT_EQ(calls(), 2);
+}
+
 // 3 replicas, 311 parameters, 25 rows; then 2 rows, so that one replica has none.
 TEST(V19Uneven, RowsAndParametersThatDoNotDivide) {
   for (const std::int64_t batch : {25, 2}) {

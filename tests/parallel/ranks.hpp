@@ -1,6 +1,7 @@
 // Ranks of the parallelism layer, as threads of this process.
 #pragma once
 
+#include <cstdlib>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
@@ -15,6 +16,7 @@ namespace partest {
 
 // Runs `body` on `size` ranks. A rank's failed EXPECTs count as they would anywhere.
 inline void on_ranks(int size, const std::function<void(std::unique_ptr<tr::par::Comm>)>& body) {
+  ::setenv("TR_TIMEOUT_S", "60", 0);  // a hang says what it waited for before the test's limit
   auto made = tr::par::make_threads_comms(size);
   ASSERT_TRUE(made) << made.error().message;
   std::vector<std::thread> threads;

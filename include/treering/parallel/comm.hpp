@@ -111,6 +111,9 @@ class Comm {
   // Sums fold in rank order at one place, so that their bits equal the serial sum's.
   // TR_UNSUPPORTED where the backend cannot.
   virtual Status set_rank_order(bool on) = 0;
+  // A device's backend orders its operations with what is on this CUDA stream; null: the default
+  // one. Groups that are split off later inherit it. Nothing on the host.
+  virtual void set_compute_stream(void*) {}
 
  protected:
   // Each issues the operation as mark last(); the base has checked shapes, counted, and answers a
