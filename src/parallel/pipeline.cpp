@@ -12,8 +12,6 @@
 namespace tr::par {
 namespace {
 
-using Kind = Action::Kind;
-
 constexpr int kExchangesKept = 2;  // sends of older exchanges are waited for
 
 Error unfit(std::string text) { return {TR_INVALID_ARGUMENT, std::move(text)}; }
@@ -210,13 +208,13 @@ class Step {
     const int mb = action.micro_batch;
     const bool is_last = mb == schedule_.micro_batches - 1;
     switch (action.kind) {
-      case Kind::kForward:
+      case ActionKind::kForward:
         return forward(action);
-      case Kind::kBackward:
+      case ActionKind::kBackward:
         return backward(action, is_last, false);
-      case Kind::kBackwardInput:
+      case ActionKind::kBackwardInput:
         return backward(action, false, true);
-      case Kind::kBackwardWeights:
+      case ActionKind::kBackwardWeights:
         return stage_of(action).weights(mb, is_last);
       default:
         return {};  // the stage said so itself, layer by layer, in its last backward pass
