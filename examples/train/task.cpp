@@ -63,7 +63,7 @@ void add_layers(Model& model, const std::vector<int>& widths, const LayerStyle& 
     const bool is_last = l + 1 == layers;
     model.linear(widths[l], widths[l + 1], split_of(l));
     if (!style.has_bias) model.without_bias();
-    if (style.norm && l > 0) model.norm();
+    if (style.norm && l > 0 && split_of(l) != Split::kRow) model.norm();
     if (is_last && !style.activate_last) continue;
     if (style.activation == "relu") model.relu();
     if (style.activation == "gelu") model.gelu();

@@ -45,6 +45,21 @@ std::vector<std::int64_t> steps_in(const std::string& dir) {
   return steps;
 }
 
+// All of a model but how it is split: "64x128+b relu, 128x10+b".
+std::string shape_of(const Model& model) {
+  std::string text;
+  for (const LayerSpec& layer : model.layers()) {
+    if (!text.empty()) text += ", ";
+    if (layer.positions > 1) text += std::to_string(layer.positions) + " of ";
+    if (layer.has_norm) text += "norm ";
+    text += std::to_string(layer.in) + "x" + std::to_string(layer.out);
+    if (layer.has_bias) text += "+b";
+    if (layer.activation == Activation::kRelu) text += " relu";
+    if (layer.activation == Activation::kGelu) text += " gelu";
+  }
+  return text;
+}
+
 Status append(Compute& compute, const View& view, std::string* bytes) {
   const std::size_t at = bytes->size();
   bytes->resize(at + view.bytes());
@@ -55,7 +70,7 @@ Status append(Compute& compute, const View& view, std::string* bytes) {
 Result<std::string> content_of(Mesh& mesh, const Model& model, Compute& compute,
                                ParameterStore& store, const TrainingState& state) {
   const std::vector<ParameterSpec> specs = model.parameters();
-  CheckpointHeader header{model.to_string(), DType::kFloat32, mesh.shape().size(), state, {}};
+  CheckpointHeader header{shape_of(model), DType::kFloat32, mesh.shape().size(), state, {}};
   std::string elements;
   for (const ParameterStore::Piece& piece : store.pieces()) {
     const ParameterSpec& spec = specs[static_cast<std::size_t>(piece.number)];
@@ -64,7 +79,7 @@ Result<std::string> content_of(Mesh& mesh, const Model& model, Compute& compute,
       continue;
     }
     header.type = piece.master.type;
-    header.pieces.push_back({piece.number, mesh.at().tp, mesh.shape().tp, piece.first,
+    header.pieces.push_back({piece.number, mesh.at().tp, mesh.shape().tp, spec.layout, piece.first,
                              piece.master.elements(), !piece.m.is_empty(), !piece.v.is_empty()});
     for (const View& view : {piece.master, piece.m, piece.v}) {
       if (view.is_empty()) continue;
@@ -96,11 +111,17 @@ Status publish(const std::string& dir, const fs::path& unfinished, std::int64_t 
   fs::rename(next, latest, error);
   if (error) return system_status("cannot rename", next, error);
   if (Status s = sync_folder(dir); !s) return s;
+  // What is older than the newest few, and what runs that were killed have left.
   std::vector<std::int64_t> steps = steps_in(dir);
   std::erase_if(steps, [&](std::int64_t other) { return other >= step; });
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max(keep, 1)) <= steps.size(); ++i) {
     fs::remove_all(step_folder(dir, steps[i]), error);
   }
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+    if (entry.path().extension() == kUnfinished) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
   return {};
 }
 
@@ -209,7 +230,7 @@ Result<Reader::Global> Reader::read(const ParameterSpec& spec) const {
       const std::size_t begin = at;
       at += parts * bytes;
       if (piece.number != spec.number) continue;
-      const Slice slice = Slice::of(spec, piece.tp_rank, piece.tp_size);
+      const Slice slice = Slice::of(spec, piece.layout, piece.tp_rank, piece.tp_size);
       if (piece.first + piece.count > slice.elements()) {
         return Error{TR_INVALID_ARGUMENT,
                      file.path + " holds more of " + spec.name() + " than there is"};
@@ -259,10 +280,10 @@ Status load_view(Compute& compute, const std::string& global, const Slice& slice
 
 Status load_pieces(const Reader& reader, Mesh& mesh, const Model& model, Compute& compute,
                    ParameterStore& store) {
-  if (reader.header().model != model.to_string()) {
+  if (reader.header().model != shape_of(model)) {
     return Error{TR_INVALID_ARGUMENT,
                  "the checkpoint is of another model: " + reader.header().model + ", and this is " +
-                     model.to_string()};
+                     shape_of(model)};
   }
   const std::vector<ParameterSpec> specs = model.parameters();
   for (const ParameterStore::Piece& piece : store.pieces()) {
@@ -275,7 +296,7 @@ Status load_pieces(const Reader& reader, Mesh& mesh, const Model& model, Compute
     }
     Result<Reader::Global> global = reader.read(spec);
     if (!global) return global.error();
-    const Slice slice = Slice::of(spec, mesh.at().tp, mesh.shape().tp);
+    const Slice slice = Slice::of(spec, spec.layout, mesh.at().tp, mesh.shape().tp);
     const Reader::Global& g = global.value();
     for (const auto& [from, to, what] : {std::tuple(&g.master, piece.master, "parameters"),
                                          std::tuple(&g.m, piece.m, "first moments"),

@@ -51,8 +51,8 @@ std::string to_text(const CheckpointHeader& h) {
       << "\nloss_scale " << h.state.loss_scale << "\nclean_steps " << h.state.clean_steps
       << "\npieces " << h.pieces.size() << '\n';
   for (const PieceHeader& p : h.pieces) {
-    out << p.number << ' ' << p.tp_rank << ' ' << p.tp_size << ' ' << p.first << ' ' << p.count
-        << ' ' << p.has_m << ' ' << p.has_v << '\n';
+    out << p.number << ' ' << p.tp_rank << ' ' << p.tp_size << ' ' << static_cast<int>(p.layout)
+        << ' ' << p.first << ' ' << p.count << ' ' << p.has_m << ' ' << p.has_v << '\n';
   }
   out << "end\n";
   return out.str();
@@ -91,13 +91,16 @@ Result<CheckpointHeader> parse_header(const std::string& text, std::size_t* end)
   if (h.ranks < 1) return bad("no ranks");
   for (std::size_t i = 0; i < pieces; ++i) {
     PieceHeader p;
-    if (!(in >> p.number >> p.tp_rank >> p.tp_size >> p.first >> p.count >> p.has_m >> p.has_v)) {
+    int layout = 0;
+    if (!(in >> p.number >> p.tp_rank >> p.tp_size >> layout >> p.first >> p.count >> p.has_m >>
+          p.has_v)) {
       return bad("piece " + std::to_string(i) + " of " + std::to_string(pieces) + " is missing");
     }
     if (p.number < 0 || p.tp_size < 1 || p.tp_rank < 0 || p.tp_rank >= p.tp_size || p.first < 0 ||
-        p.count < 0) {
+        p.count < 0 || layout < 0 || layout >= static_cast<int>(Layout::kPartial)) {
       return bad("piece " + std::to_string(i) + " makes no sense");
     }
+    p.layout = static_cast<Layout>(layout);
     h.pieces.push_back(p);
   }
   return h;

@@ -12,13 +12,14 @@ namespace tr::par {
 // Which elements of which parameter; the order of the elements is that of the writer's local part.
 struct PieceHeader {
   int number = 0;
-  int tp_rank = 0, tp_size = 1;  // of the writer
+  int tp_rank = 0, tp_size = 1;  // of the writer, and how it split the parameter
+  Layout layout = Layout::kReplicated;
   std::int64_t first = 0, count = 0;
   bool has_m = false, has_v = false;
 };
 
 struct CheckpointHeader {
-  std::string model;  // Model::to_string(): what it must be loaded into
+  std::string model;  // its shape: what it must be loaded into, however split
   DType type = DType::kFloat32;
   int ranks = 1;  // files of the checkpoint
   TrainingState state;

@@ -7,8 +7,6 @@
 
 namespace tr::par {
 
-// op(a) is m x k, op(b) k x n. Update::kAdd adds the finished sum to c, in one addition: a gradient
-// that is accumulated over micro-batches is then the same bits as the sum of their gradients.
 struct Product {
   Transpose ta = Transpose::kNo, tb = Transpose::kNo;
   View a, b, c;

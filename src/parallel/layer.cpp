@@ -123,7 +123,8 @@ Result<Relayout> Layer::product(const View& a, Layout from, Layout need, Transpo
   return then(std::move(out), raw);
 }
 
-Result<Tensor> Layer::linear(const View& x) const {
+Result<Tensor> Layer::linear(const View& rows) const {
+  const View x = unfolded(rows);
   TRY_ASSIGN(Normalized normalized, normalize(x));
   const View input = spec_.has_norm ? normalized.y.view() : x;
   Tensor gathered;
@@ -132,6 +133,7 @@ Result<Tensor> Layer::linear(const View& x) const {
   if (spec_.has_bias) {  // after partial sums were summed: once, not once a rank
     TRY(context_.compute.add_row(context_.store.parameter(numbers_.bias), z.tensor.view()));
   }
+  fold(z.tensor);
   return std::move(z.tensor);
 }
 
@@ -141,7 +143,7 @@ DropoutKey Layer::dropout_key(const MicroBatch& batch, const View& y) const {
           .stream = dropout_stream(numbers_.layer, batch.step),
           .first_row = batch.first_row + (out_ == Layout::kRows ? rank * y.rows : 0),
           .first_col = out_ == Layout::kColumns ? rank * y.cols : 0,
-          .global_cols = spec_.out,
+          .global_cols = spec_.output_width(),
           .probability = spec_.dropout};
 }
 
@@ -171,7 +173,8 @@ Status Layer::add_weight_gradient(Moving& input, const View& dz) const {
   return context_.compute.multiply(Transpose::kYes, Transpose::kNo, x, dz, gradient, Update::kAdd);
 }
 
-Status Layer::weight_gradient(const View& x, const View& dz) const {
+Status Layer::weight_gradient(const View& rows, const View& gradient) const {
+  const View x = unfolded(rows), dz = unfolded(gradient);
   TRY_ASSIGN(Normalized normalized, normalize(x));
   TRY_ASSIGN(Moving input, start_input(x, std::move(normalized.y)));
   return add_weight_gradient(input, dz);
@@ -187,8 +190,9 @@ Result<Tensor> Layer::norm_backward(const View& x, const View& stats, Tensor dy)
 }
 
 // dW does not wait for dx to move, nor dx's product for x: they go beside each other.
-Result<Layer::Backward> Layer::backward(const View& x, const View& dz, bool wants_dx,
+Result<Layer::Backward> Layer::backward(const View& rows, const View& gradient, bool wants_dx,
                                         bool later) const {
+  const View x = unfolded(rows), dz = unfolded(gradient);
   Backward out;
   TRY(add_bias_gradient(dz));
   TRY_ASSIGN(Normalized normalized, normalize(x));
@@ -213,9 +217,11 @@ Result<Layer::Backward> Layer::backward(const View& x, const View& dz, bool want
   TRY(dx.finish());
   if (!spec_.has_norm) {
     out.dx = std::move(dx.arrived);
+    fold(out.dx);
     return out;
   }
   TRY_ASSIGN(out.dx, norm_backward(x, normalized.stats.view(), std::move(dx.arrived)));
+  fold(out.dx);
   return out;
 }
 

@@ -42,15 +42,15 @@ class Layer {
   Layout arrival() const { return arrival_; }
   Layout kept() const { return kept_; }
   Layout out() const { return out_; }
-  std::int64_t input_width() const { return spec_.in; }
-  std::int64_t output_width() const { return spec_.out; }
+  std::int64_t input_width() const { return spec_.input_width(); }
+  std::int64_t output_width() const { return spec_.output_width(); }
   // Is the output other than z?
   bool has_activation() const { return spec_.activation != Activation::kNone; }
   bool has_dropout() const { return spec_.dropout > 0.0; }
   bool needs_input_gradient() const { return spec_.has_norm; }
 
   // z of x, which is in kept() layout.
-  Result<Tensor> linear(const View& x) const;
+  Result<Tensor> linear(const View& rows) const;
   // y = act(z), with dropout in training; y may be z.
   Status activate(const MicroBatch& batch, const View& z, const View& y) const;
   // dy becomes dz. z is looked at if there is an activation.
@@ -61,8 +61,9 @@ class Layer {
     Tensor gathered;  // dz as dW needs it; empty: as it was given
   };
   // Gradients of everything but, with `later`, the weights.
-  Result<Backward> backward(const View& x, const View& dz, bool wants_dx, bool later) const;
-  Status weight_gradient(const View& x, const View& dz) const;
+  Result<Backward> backward(const View& rows, const View& gradient, bool wants_dx,
+                            bool later) const;
+  Status weight_gradient(const View& rows, const View& gradient) const;
 
  private:
   struct Normalized {
@@ -75,6 +76,16 @@ class Layer {
     Tensor arrived;
     Result<View> finish();
   };
+
+  // A row for each position; what comes of them is folded again.
+  View unfolded(const View& x) const {
+    return {x.data, x.rows * spec_.positions, x.cols / spec_.positions,
+            spec_.positions > 1 ? x.cols / spec_.positions : x.stride, x.type};
+  }
+  void fold(Tensor& x) const {
+    if (spec_.positions == 1 || x.is_empty()) return;
+    x.reshape(x.view().rows / spec_.positions, x.view().cols * spec_.positions);
+  }
 
   Result<Normalized> normalize(const View& x) const;
   // The input as the product needs it.

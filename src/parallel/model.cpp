@@ -27,9 +27,12 @@ Status check_shape(int number, const LayerSpec& layer, const LayerSpec* previous
   if (layer.in < 1 || layer.out < 1) {
     return wrong(number, count_of(layer.in, "inputs and ") + count_of(layer.out, "outputs"));
   }
-  if (previous != nullptr && previous->out != layer.in) {
-    return wrong(number, count_of(layer.in, "inputs, but the layer before it has ") +
-                             count_of(previous->out, "outputs"));
+  if (previous != nullptr && previous->output_width() != layer.input_width()) {
+    return wrong(number, count_of(layer.input_width(), "inputs, but the layer before it has ") +
+                             count_of(previous->output_width(), "outputs"));
+  }
+  if (layer.positions < 1) {
+    return wrong(number, count_of(layer.positions, "positions: there must be one at least"));
   }
   if (!(layer.dropout >= 0.0 && layer.dropout < 1.0)) {
     return wrong(number, "a dropout of " + std::to_string(layer.dropout) +
@@ -39,6 +42,9 @@ Status check_shape(int number, const LayerSpec& layer, const LayerSpec* previous
 }
 
 Status check_split(int number, const LayerSpec& layer, const LayerSpec* previous, int tp) {
+  if (layer.positions > 1 && layer.split != Split::kReplicate) {
+    return wrong(number, "a layer that all positions share cannot be split");
+  }
   if (layer.split == Split::kRow) {
     if (previous == nullptr || previous->split != Split::kColumn) {
       return wrong(number, "a row split needs its input split: by a column split before it");
@@ -96,6 +102,10 @@ Model& Model::dropout(double probability) {
   last("dropout").dropout = probability;
   return *this;
 }
+Model& Model::shared(int positions) {
+  last("shared").positions = positions;
+  return *this;
+}
 Model& Model::sequence_parallel(bool on) {
   sequence_parallel_ = on;
   return *this;
@@ -136,8 +146,8 @@ std::int64_t Model::num_parameters() const {
 
 std::string Model::to_string() const {
   if (layers_.empty()) return "no layers";
-  std::string text = std::to_string(layers_.front().in);
-  for (const LayerSpec& layer : layers_) text += "-" + std::to_string(layer.out);
+  std::string text = std::to_string(layers_.front().input_width());
+  for (const LayerSpec& layer : layers_) text += "-" + std::to_string(layer.output_width());
   if (layers_.front().activation == Activation::kRelu) text += " relu";
   if (layers_.front().activation == Activation::kGelu) text += " gelu";
   return text + ", " + std::to_string(num_parameters()) + " parameters";

@@ -96,8 +96,10 @@ class ReferenceGemm : public Gemm {
     const auto* b = static_cast<const T*>(p.b.data);
     const std::int64_t a_line = a_is_turned ? 1 : p.a.stride, a_k = a_is_turned ? p.a.stride : 1;
     const std::int64_t b_line = b_is_turned ? p.b.stride : 1, b_k = b_is_turned ? 1 : p.b.stride;
-    pack_all(a, a_line, a_k, k, m, kRows, strips);
-    pack_all(b, b_line, b_k, k, n, kCols<A>, panels);
+    if (k > 0) {
+      pack_all(a, a_line, a_k, k, m, kRows, strips);
+      pack_all(b, b_line, b_k, k, n, kCols<A>, panels);
+    }
     // A panel stays in the cache while all strips go by.
     for (std::int64_t j = 0; j < n; j += kCols<A>) {
       for (std::int64_t i = 0; i < m; i += kRows) {

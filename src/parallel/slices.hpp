@@ -12,10 +12,10 @@ struct Slice {
   std::int64_t first_row = 0, first_col = 0, rows = 0, cols = 0;
   std::int64_t global_cols = 0;
 
-  static Slice of(const ParameterSpec& p, int rank, int ranks) {
+  static Slice of(const ParameterSpec& p, Layout layout, int rank, int ranks) {
     Slice s{0, 0, p.rows, p.cols, p.cols};
-    if (p.layout == Layout::kColumns) s.cols /= ranks, s.first_col = rank * s.cols;
-    if (p.layout == Layout::kRows) s.rows /= ranks, s.first_row = rank * s.rows;
+    if (layout == Layout::kColumns) s.cols /= ranks, s.first_col = rank * s.cols;
+    if (layout == Layout::kRows) s.rows /= ranks, s.first_row = rank * s.rows;
     return s;
   }
   std::int64_t elements() const { return rows * cols; }

@@ -176,16 +176,16 @@ Result<Spread> LayerStage::forward(const MicroBatch& batch, Spread x) {
 }
 
 Result<Flight*> LayerStage::next_flight(int micro_batch, bool weights) {
+  const std::string what = std::string("stage: ") + (weights ? "weights" : "backward") +
+                           " of micro-batch " + std::to_string(micro_batch);
   for (Flight& flight : flights_) {
-    if (!weights && flight.backward_is_done) continue;
-    if (flight.batch.number == micro_batch && flight.backward_is_done == weights) return &flight;
-    return Error{TR_INVALID_ARGUMENT, "stage: backward of micro-batch " +
-                                          std::to_string(micro_batch) + ", but the next is " +
+    if (flight.backward_is_done != weights) continue;
+    if (flight.batch.number == micro_batch) return &flight;
+    return Error{TR_INVALID_ARGUMENT, what + ", but the next is " +
                                           std::to_string(flight.batch.number) +
                                           ": they end in the order in which they began"};
   }
-  return Error{TR_INVALID_ARGUMENT, "stage: backward of micro-batch " +
-                                        std::to_string(micro_batch) + " without its forward"};
+  return Error{TR_INVALID_ARGUMENT, what + " without its " + (weights ? "backward" : "forward")};
 }
 
 Result<Tensor> LayerStage::input_again(int l, const Flight& flight) const {

@@ -14,10 +14,10 @@
 namespace tr::par {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
 Error invalid(const std::string& what) { return {TR_INVALID_ARGUMENT, what}; }
@@ -75,7 +75,7 @@ class TrainerOfMesh final : public Trainer {
   bool is_first_stage_here() const { return mesh_.at().pp == 0; }
   bool is_last_stage_here() const { return mesh_.at().pp == mesh_.shape().pp - 1; }
   double normalizer(std::int64_t rows) const {
-    const auto outputs = static_cast<double>(model_.layers().back().out);
+    const auto outputs = static_cast<double>(model_.layers().back().output_width());
     return static_cast<double>(rows) * (model_.loss() == Loss::kMeanSquare ? outputs : 1.0);
   }
   Status check_batch(const Data& data, std::span<const std::int64_t> rows) const;
@@ -154,9 +154,9 @@ Status TrainerOfMesh::start(const std::vector<int>& layers_of_stage) {
 
 Status TrainerOfMesh::check_batch(const Data& data, std::span<const std::int64_t> rows) const {
   if (rows.empty()) return invalid("a batch of no rows");
-  if (data.features() != model_.layers().front().in) {
+  if (data.features() != model_.layers().front().input_width()) {
     return invalid("rows have " + std::to_string(data.features()) + " features, and the model " +
-                   std::to_string(model_.layers().front().in) + " inputs");
+                   std::to_string(model_.layers().front().input_width()) + " inputs");
   }
   if (!model_.is_sequence_parallel()) return {};
   const MeshShape& shape = mesh_.shape();
@@ -284,12 +284,12 @@ Result<StepReport> TrainerOfMesh::step(const Data& data, std::span<const std::in
     if (!score) return score.error();
     return PipelineInput::Loss{score.value(), {std::move(gradient).value(), outputs.layout}};
   };
-  Clock::time_point start = Clock::now();
+  SteadyClock::time_point start = SteadyClock::now();
   Result<Score> mine = pipeline.value()->run(input, observer_);
   if (!mine) return mine.error();
   report.pipeline_s = seconds_since(start);
 
-  start = Clock::now();
+  start = SteadyClock::now();
   if (options_.check_finite) {
     if (Status s = refuse_not_finite(); !s) return s.error();
   }
@@ -303,7 +303,7 @@ Result<StepReport> TrainerOfMesh::step(const Data& data, std::span<const std::in
   report.loss_scale = scaler_.scale();
   report.gradient_norm = norm.value() / scaler_.scale();
 
-  start = Clock::now();
+  start = SteadyClock::now();
   // All ranks have the same norm, so all skip a step or none.
   report.skipped = scaler_.is_on() && !std::isfinite(norm.value());
   scaler_.update(report.skipped);

@@ -87,6 +87,7 @@ Row compare(const std::string& name, const std::string& optimizer, const MeshSha
   t.options.mesh = mesh;
   t.options.type = type;
   t.options.optimizer.is_adamw = optimizer == "adamw";
+  t.options.optimizer.adamw.lr = 1e-3;
   t.options.optimizer.sgd_lr = 0.1;
   t.options.optimizer.sgd_momentum = 0.9;
   const std::vector<Row> expected = golden(name);

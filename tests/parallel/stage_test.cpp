@@ -251,6 +251,8 @@ TEST(Stage, RefusesWhatIsOutOfOrderAndSaysIt) {
     EXPECT_EQ(message_of(stage->backward(1, of(2, 3), true)),
               "stage: backward of micro-batch 1, but the next is 0: they end in the order in which "
               "they began");
+    EXPECT_EQ(message_of(stage->weights(0, true)),
+              "stage: weights of micro-batch 0 without its backward");
     must(stage->backward(0, of(2, 3), false, true));
     EXPECT_EQ(message_of(stage->backward(1, of(2, 3), true)),
               "stage: backward of micro-batch 1 before the weights of 0");

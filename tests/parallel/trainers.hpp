@@ -65,6 +65,8 @@ struct Training {
   std::string gemm = "ref";
   std::int64_t rows = 256, features = 16, batch = 32;
   int classes = 8, steps = 8;
+
+  Training() { options.optimizer.adamw.lr = 5e-3; }
 };
 
 inline std::vector<std::int64_t> batch_of(const Training& t, int step) {

@@ -59,6 +59,8 @@ Traffic::Row ring_traffic(Operation operation, std::int64_t elements, DType type
 
 enum class Reduction : std::uint8_t { kSum, kMax };
 
+// Less is not worth a registration.
+inline constexpr std::size_t kRegistrableBytes = 64 << 10;
 // Ends a registration.
 using Registration = std::shared_ptr<const void>;
 

@@ -69,7 +69,9 @@ class Compute {
   virtual Status download(const View& from, void* to) = 0;
 
   // c = op(a) op(b), or c += : op(a) is m x k, op(b) k x n. c is of the inputs' type or of its
-  // accumulator type. c overlaps neither a nor b. Any of m, n, k may be 0.
+  // accumulator type. c overlaps neither a nor b. Any of m, n, k may be 0. What is added is the
+  // finished product, in one addition: gradients that are accumulated over micro-batches have the
+  // bits of those that are summed over replicas.
   virtual Status multiply(Transpose ta, Transpose tb, const View& a, const View& b, const View& c,
                           Update update = Update::kOverwrite) = 0;
   virtual Status add_row(const View& row, const View& x) = 0;  // to every row of x

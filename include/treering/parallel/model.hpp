@@ -39,6 +39,11 @@ struct LayerSpec {
   Activation activation = Activation::kNone;
   double dropout = 0.0;
   Split split = Split::kReplicate;
+  // Applied to each of so many parts of a row, with the same weights: an embedding of a context.
+  int positions = 1;
+
+  std::int64_t input_width() const { return in * positions; }
+  std::int64_t output_width() const { return out * positions; }
 };
 
 // One parameter matrix of the whole model, and which of it a rank has.
@@ -66,6 +71,7 @@ class Model {
   Model& relu();
   Model& gelu();
   Model& dropout(double probability);
+  Model& shared(int positions);
   Model& sequence_parallel(bool on = true);
 
   Loss loss() const { return loss_; }

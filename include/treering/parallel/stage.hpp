@@ -27,9 +27,9 @@ namespace tr::par {
 
 // What is kept for the backward pass, and what is computed again.
 enum class Recompute : std::uint8_t {
-  kNone,        // inputs, before and after the activation
-  kActivation,  // inputs and before the activation
-  kFull,        // a stage's input alone
+  kNone,        // of each layer, its input and what is before the activation
+  kActivation,  // before the activation; inputs only where they do not follow from that alone
+  kFull,        // a stage's input alone: forward runs again, and what moved in it moves again
 };
 
 struct StageOptions {

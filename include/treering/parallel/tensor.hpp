@@ -47,6 +47,7 @@ struct View {
   // Of contiguous memory: the same elements as one row.
   View flat() const { return {data, 1, elements(), elements(), type}; }
   void* at(std::int64_t row, std::int64_t col) const {
+    if (data == nullptr) return nullptr;
     return static_cast<std::byte*>(data) +
            (row * stride + col) * static_cast<std::int64_t>(size_of(type));
   }
@@ -102,6 +103,10 @@ class Tensor {
 
   const View& view() const { return view_; }
   bool is_empty() const { return memory_ == nullptr; }
+  // The same elements in another shape: rows x cols stays the same number.
+  void reshape(std::int64_t rows, std::int64_t cols) {
+    view_ = view_of(view_.data, rows, cols, view_.type);
+  }
 
  private:
   void swap(Tensor& other) noexcept {
