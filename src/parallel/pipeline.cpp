@@ -12,8 +12,6 @@
 namespace tr::par {
 namespace {
 
-using ActionKind = Action::Kind;
-
 constexpr int kExchangesKept = 2;  // sends of older exchanges are waited for
 
 Error unfit(std::string text) { return {TR_INVALID_ARGUMENT, std::move(text)}; }

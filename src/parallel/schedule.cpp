@@ -8,8 +8,6 @@
 namespace tr::par {
 namespace {
 
-using Kind = Action::Kind;
-
 // The k-th forward or backward pass of a rank.
 using Order = std::function<Action(int k)>;
 
@@ -30,10 +28,10 @@ std::vector<Action> one_stage(int r, int m, int warm_up) {
   return alternate(
       m, std::min(warm_up, m),
       [r](int k) {
-        return Action{Kind::kForward, r, k};
+        return Action{ActionKind::kForward, r, k};
       },
       [r](int k) {
-        return Action{Kind::kBackward, r, k};
+        return Action{ActionKind::kBackward, r, k};
       });
 }
 
@@ -46,10 +44,10 @@ std::vector<Action> interleaved(int r, int p, int m, int v) {
   return alternate(
       m * v, std::min(warm_up, m * v),
       [=](int k) {
-        return Action{Kind::kForward, stage(k % (p * v) / p), micro_batch(k)};
+        return Action{ActionKind::kForward, stage(k % (p * v) / p), micro_batch(k)};
       },
       [=](int k) {
-        return Action{Kind::kBackward, stage(v - 1 - k % (p * v) / p), micro_batch(k)};
+        return Action{ActionKind::kBackward, stage(v - 1 - k % (p * v) / p), micro_batch(k)};
       });
 }
 
@@ -59,11 +57,11 @@ std::vector<Action> interleaved(int r, int p, int m, int v) {
 std::vector<Action> zero_bubble(int r, int p, int m) {
   std::vector<Action> actions;
   const int warm_up = std::min(p - r - 1, m);
-  const auto weights = [&](int k) { actions.push_back({Kind::kBackwardWeights, r, k}); };
+  const auto weights = [&](int k) { actions.push_back({ActionKind::kBackwardWeights, r, k}); };
   for (int k = 0; k < m + warm_up; ++k) {
-    if (k < m) actions.push_back({Kind::kForward, r, k});
+    if (k < m) actions.push_back({ActionKind::kForward, r, k});
     if (k < warm_up) continue;
-    actions.push_back({Kind::kBackwardInput, r, k - warm_up});
+    actions.push_back({ActionKind::kBackwardInput, r, k - warm_up});
     if (k - warm_up >= r) weights(k - warm_up - r);
   }
   for (int k = std::max(m - r, 0); k < m; ++k) weights(k);
@@ -104,8 +102,9 @@ Status check_numbers(std::string_view name, int p, int m, int v) {
 
 MessageEnd end_of(const Schedule& schedule, const Action& action) {
   const bool is_forward =
-      action.kind == Kind::kSendActivation || action.kind == Kind::kRecvActivation;
-  const bool is_send = action.kind == Kind::kSendActivation || action.kind == Kind::kSendGradient;
+      action.kind == ActionKind::kSendActivation || action.kind == ActionKind::kRecvActivation;
+  const bool is_send =
+      action.kind == ActionKind::kSendActivation || action.kind == ActionKind::kSendGradient;
   // Activations go to the next stage, gradients to the one before.
   const int other = action.stage + (is_forward == is_send ? 1 : -1);
   return {rank_of_stage(schedule, other), is_send, is_forward};
@@ -116,22 +115,24 @@ void add_communication(Schedule& schedule) {
   for (std::vector<Action>& actions : schedule.actions) {
     std::vector<Action> all;
     for (const Action& action : actions) {
-      const auto with = [&](Kind kind) { return Action{kind, action.stage, action.micro_batch}; };
+      const auto with = [&](ActionKind kind) {
+        return Action{kind, action.stage, action.micro_batch};
+      };
       const bool has_previous = has_neighbours && action.stage > 0;
       const bool has_next = has_neighbours && !is_last_stage(schedule, action.stage);
-      const bool is_forward = action.kind == Kind::kForward;
+      const bool is_forward = action.kind == ActionKind::kForward;
       const bool is_backward =
-          action.kind == Kind::kBackward || action.kind == Kind::kBackwardInput;
-      if (is_forward && has_previous) all.push_back(with(Kind::kRecvActivation));
-      if (is_backward && has_next) all.push_back(with(Kind::kRecvGradient));
+          action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardInput;
+      if (is_forward && has_previous) all.push_back(with(ActionKind::kRecvActivation));
+      if (is_backward && has_next) all.push_back(with(ActionKind::kRecvGradient));
       all.push_back(action);
       const bool adds_weights =
-          action.kind == Kind::kBackward || action.kind == Kind::kBackwardWeights;
+          action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeights;
       if (adds_weights && action.micro_batch == schedule.micro_batches - 1) {
-        all.push_back({Kind::kReduceGradients, action.stage, 0});
+        all.push_back({ActionKind::kReduceGradients, action.stage, 0});
       }
-      if (is_forward && has_next) all.push_back(with(Kind::kSendActivation));
-      if (is_backward && has_previous) all.push_back(with(Kind::kSendGradient));
+      if (is_forward && has_next) all.push_back(with(ActionKind::kSendActivation));
+      if (is_backward && has_previous) all.push_back(with(ActionKind::kSendGradient));
     }
     actions = std::move(all);
   }

@@ -9,12 +9,14 @@
 
 namespace tr::par {
 
+using ActionKind = Action::Kind;
+
 // More than these is taken for a mistake.
 inline constexpr int kMaxRanks = 4096, kMaxStages = 1 << 16, kMaxMicroBatches = 1 << 20;
 
 // "F", "SA"; the first column of the table of actions.
-const char* symbol_of(Action::Kind kind);
-std::optional<Action::Kind> kind_of(std::string_view symbol);
+const char* symbol_of(ActionKind kind);
+std::optional<ActionKind> kind_of(std::string_view symbol);
 
 inline int rank_of_stage(const Schedule& schedule, int stage) { return stage % schedule.ranks; }
 inline bool is_last_stage(const Schedule& schedule, int stage) {

@@ -9,8 +9,6 @@
 namespace tr::par {
 namespace {
 
-using Kind = Action::Kind;
-
 constexpr std::array<const char*, 9> kSymbols = {"F", "B", "I", "W", "SA", "RA", "SG", "RG", "R"};
 constexpr std::string_view kHeading = "rank,action,stage,micro_batch";
 
@@ -56,7 +54,7 @@ Result<Line> parse_line(std::string_view text) {
   };
   const std::optional<int> rank = number(fields[0], kMaxRanks);
   if (!rank) return wrong("rank", fields[0], kMaxRanks);
-  const std::optional<Kind> kind = kind_of(fields[1]);
+  const std::optional<ActionKind> kind = kind_of(fields[1]);
   if (!kind) {
     return bad("action \"" + std::string(fields[1].substr(0, 40)) +
                "\" is none of F, B, I, W, SA, RA, SG, RG, R");
@@ -94,20 +92,22 @@ Result<Schedule> schedule_of(const std::vector<Line>& lines) {
 
 }  // namespace
 
-const char* symbol_of(Kind kind) { return kSymbols[static_cast<std::size_t>(kind)]; }
+const char* symbol_of(ActionKind kind) { return kSymbols[static_cast<std::size_t>(kind)]; }
 
-std::optional<Kind> kind_of(std::string_view symbol) {
+std::optional<ActionKind> kind_of(std::string_view symbol) {
   const auto* found = std::find(kSymbols.begin(), kSymbols.end(), symbol);
   if (found == kSymbols.end()) return std::nullopt;
-  return static_cast<Kind>(found - kSymbols.begin());
+  return static_cast<ActionKind>(found - kSymbols.begin());
 }
 
-bool is_compute(Kind kind) { return kind <= Kind::kBackwardWeights; }
-bool is_communication(Kind kind) { return !is_compute(kind) && kind != Kind::kReduceGradients; }
+bool is_compute(ActionKind kind) { return kind <= ActionKind::kBackwardWeights; }
+bool is_communication(ActionKind kind) {
+  return !is_compute(kind) && kind != ActionKind::kReduceGradients;
+}
 
 std::string to_string(const Action& action, bool with_stage) {
   std::string text = symbol_of(action.kind);
-  if (action.kind != Kind::kReduceGradients) text += std::to_string(action.micro_batch);
+  if (action.kind != ActionKind::kReduceGradients) text += std::to_string(action.micro_batch);
   if (with_stage) text += "." + std::to_string(action.stage);
   return text;
 }

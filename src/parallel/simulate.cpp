@@ -9,17 +9,15 @@
 namespace tr::par {
 namespace {
 
-using Kind = Action::Kind;
-
-double time_of(Kind kind, const StageTimes& times) {
+double time_of(ActionKind kind, const StageTimes& times) {
   switch (kind) {
-    case Kind::kForward:
+    case ActionKind::kForward:
       return times.forward;
-    case Kind::kBackward:
+    case ActionKind::kBackward:
       return times.backward_input + times.backward_weights;
-    case Kind::kBackwardInput:
+    case ActionKind::kBackwardInput:
       return times.backward_input;
-    case Kind::kBackwardWeights:
+    case ActionKind::kBackwardWeights:
       return times.backward_weights;
     default:
       return 0.0;

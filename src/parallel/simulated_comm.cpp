@@ -19,6 +19,9 @@ class SimulatedComm final : public WrappedComm {
         links_(links),
         trace_(trace) {}
 
+  // Times travel from and to open_, which must not go before they have arrived.
+  ~SimulatedComm() override { (void)inner().wait_all(); }
+
   Status wait(Mark mark) override {
     const auto waited = std::find_if(open_.begin(), open_.end(),
                                      [&](const Open& one) { return one.call.mark == mark; });

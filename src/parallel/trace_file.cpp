@@ -152,20 +152,20 @@ class JsonTrace {
 }  // namespace
 
 Result<std::vector<Trace>> gather_traces(Comm& world, const Trace& mine) {
-  std::string packed = pack(mine);
+  std::string packed = pack(mine);  // now: what follows may itself be traced
+  std::vector<Trace> traces;
+  if (world.rank() == 0) traces.push_back(mine);
   double size = static_cast<double>(packed.size());
   std::vector<double> sizes(static_cast<std::size_t>(world.size()));
   const View to = view_of(sizes.data(), world.size(), 1, DType::kFloat64);
   TRY_ASSIGN(const Comm::Mark gathered,
              world.all_gather(view_of(&size, 1, 1, DType::kFloat64), to));
   TRY(world.wait(gathered));
-  std::vector<Trace> traces;
   if (world.rank() != 0) {
     TRY_ASSIGN(const Comm::Mark sent, world.send(as_elements(packed), 0));
     TRY(world.wait(sent));
     return traces;
   }
-  traces.push_back(mine);
   for (int rank = 1; rank < world.size(); ++rank) {
     const auto bytes = static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]);
     std::string theirs(bytes, '\0');

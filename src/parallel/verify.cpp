@@ -11,8 +11,6 @@
 namespace tr::par {
 namespace {
 
-using Kind = Action::Kind;
-
 Error unsound(std::string text) { return {TR_INVALID_ARGUMENT, std::move(text)}; }
 
 // "rank 1, action 4 (SA0.1)"
@@ -40,7 +38,8 @@ Status check_action(const Schedule& schedule, int rank, std::size_t index) {
   }
   if (!is_communication(action.kind)) return {};
   if (schedule.ranks == 1) return bad("a single rank sends nothing");
-  const bool to_next = action.kind == Kind::kSendActivation || action.kind == Kind::kRecvGradient;
+  const bool to_next =
+      action.kind == ActionKind::kSendActivation || action.kind == ActionKind::kRecvGradient;
   if (to_next && is_last_stage(schedule, stage)) return bad("the last stage has no next one");
   if (!to_next && stage == 0) return bad("the first stage has none before it");
   return {};
@@ -69,9 +68,13 @@ Status check_shape(const Schedule& schedule) {
 // How many of each action a stage has issued, and done.
 struct StageState {
   std::array<int, 9> issued = {}, done = {};
-  int operator[](Kind kind) const { return done[static_cast<std::size_t>(kind)]; }
-  int backward_inputs() const { return (*this)[Kind::kBackward] + (*this)[Kind::kBackwardInput]; }
-  int backwards() const { return (*this)[Kind::kBackward] + (*this)[Kind::kBackwardWeights]; }
+  int operator[](ActionKind kind) const { return done[static_cast<std::size_t>(kind)]; }
+  int backward_inputs() const {
+    return (*this)[ActionKind::kBackward] + (*this)[ActionKind::kBackwardInput];
+  }
+  int backwards() const {
+    return (*this)[ActionKind::kBackward] + (*this)[ActionKind::kBackwardWeights];
+  }
 };
 
 // The messages of a link so far, in the order in which each end issued them.
@@ -168,8 +171,8 @@ class Replay {
   Status check_send(int rank, std::size_t index) const {
     const Action& action = schedule_.actions[rank][index];
     const StageState& stage = stages_[action.stage];
-    const int computed =
-        action.kind == Kind::kSendActivation ? stage[Kind::kForward] : stage.backward_inputs();
+    const int computed = action.kind == ActionKind::kSendActivation ? stage[ActionKind::kForward]
+                                                                    : stage.backward_inputs();
     if (action.micro_batch < computed) return {};
     return unsound(place(schedule_, rank, index) + ": the stage has not computed it yet");
   }
@@ -200,24 +203,25 @@ class Replay {
     const auto bad = [&](const std::string& what) {
       return unsound(place(schedule_, rank, index) + ": " + what);
     };
-    if (action.kind == Kind::kReduceGradients) {
-      if (stage[Kind::kReduceGradients] > 0)
+    if (action.kind == ActionKind::kReduceGradients) {
+      if (stage[ActionKind::kReduceGradients] > 0)
         return bad("the stage's gradients are reduced already");
       if (stage.backwards() < schedule_.micro_batches) {
         return bad("the stage has run " + std::to_string(stage.backwards()) + " of " +
                    std::to_string(schedule_.micro_batches) + " backward passes");
       }
-    } else if (action.kind == Kind::kForward) {
-      if (const Status next = check_order(rank, index, stage[Kind::kForward]); !next) return next;
+    } else if (action.kind == ActionKind::kForward) {
+      if (const Status next = check_order(rank, index, stage[ActionKind::kForward]); !next)
+        return next;
       if (!has_input(action.stage, mb)) return bad("the stage has not received its input");
       const int kept = ++ranks_[rank].in_flight;
       facts_.peak_in_flight[rank] = std::max(facts_.peak_in_flight[rank], kept);
     } else {
-      const bool is_input = action.kind != Kind::kBackwardWeights;
-      const bool is_weights = action.kind != Kind::kBackwardInput;
+      const bool is_input = action.kind != ActionKind::kBackwardWeights;
+      const bool is_weights = action.kind != ActionKind::kBackwardInput;
       const int next = is_input ? stage.backward_inputs() : stage.backwards();
       if (const Status in_order = check_order(rank, index, next); !in_order) return in_order;
-      if (is_input && stage[Kind::kForward] <= mb) return bad("its forward pass has not run");
+      if (is_input && stage[ActionKind::kForward] <= mb) return bad("its forward pass has not run");
       if (is_input && !has_gradient(action.stage, mb)) {
         return bad("the stage has not received its gradient");
       }
@@ -232,13 +236,13 @@ class Replay {
 
   bool has_input(int stage, int mb) const {
     if (stage == 0) return true;
-    if (schedule_.ranks == 1) return stages_[stage - 1][Kind::kForward] > mb;
-    return stages_[stage][Kind::kRecvActivation] > mb;
+    if (schedule_.ranks == 1) return stages_[stage - 1][ActionKind::kForward] > mb;
+    return stages_[stage][ActionKind::kRecvActivation] > mb;
   }
   bool has_gradient(int stage, int mb) const {
     if (is_last_stage(schedule_, stage)) return true;
     if (schedule_.ranks == 1) return stages_[stage + 1].backward_inputs() > mb;
-    return stages_[stage][Kind::kRecvGradient] > mb;
+    return stages_[stage][ActionKind::kRecvGradient] > mb;
   }
 
   Status check_order(int rank, std::size_t index, int expected) const {
@@ -288,10 +292,10 @@ class Replay {
                      std::to_string(schedule_.micro_batches) + " micro-batches " + what);
     };
     const int m = schedule_.micro_batches;
-    if (state[Kind::kForward] < m) return lacks("forward", state[Kind::kForward]);
+    if (state[ActionKind::kForward] < m) return lacks("forward", state[ActionKind::kForward]);
     if (state.backward_inputs() < m) return lacks("backward", state.backward_inputs());
     if (state.backwards() < m) return lacks("backward to the weights", state.backwards());
-    if (state[Kind::kReduceGradients] == 0) {
+    if (state[ActionKind::kReduceGradients] == 0) {
       return unsound("the gradients of stage " + std::to_string(stage) + " are never reduced (R)");
     }
     return {};

@@ -180,6 +180,18 @@ for args, said in ((['--data', 'cats'], 'cats'),
     tap.check(f'{" ".join(args)} is refused and explained', not run.ok and said in run.errors[0], run.why())
 
 # ---- by the launcher -------------------------------------------------------------------------------
+PLAN = ['--mlp', '--layers', '4', '--hidden', '1024', '--fp32', '--batch', '128', '--ranks', '4']
+run = example(1, 'plan', *PLAN, '--dp', '2', '--pp', '2', '--micro-batch', '16')
+tap.check('plan says what a layout sends, and its bubble',
+          run.ok and 'sent       dp 8.39 MB, tp 0 B, pp 262 kB each way' in run.out and '(20.0 %)' in run.out,
+          run.why())
+run = example(1, 'plan', *PLAN, '--dp', '3')
+tap.check('plan names a product that is not the ranks',
+          run.codes == [1] and 'dp 3 x pp 1 x tp 1 makes 3 ranks, but there are 4' in run.errors[0], run.why())
+run = example(1, 'plan', '--ranks', 'many')
+tap.check('plan refuses what is no number', run.codes == [2] and '--ranks many: not a number' in run.errors[0],
+          run.why())
+
 if LAUNCHER is None:
     tap.skip('treering run', 'the command was not built')
 else:

@@ -171,6 +171,10 @@ TEST(PipelineStages, EveryScheduleHasTheSerialRunsBits) {
     Gradients serial;
     run(model, made("naive", 1, m), rows, serial);
     ASSERT_EQ(serial.by_number.size(), 16u);
+    for (const auto& [number, gradient] : serial.by_number) {
+      ASSERT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float g) { return g != 0; }))
+          << number;
+    }
     for (const auto& [name, v] : kAll) {
       for (const int p : {2, 3, 4}) {
         if (v > 1 && m % p != 0) continue;

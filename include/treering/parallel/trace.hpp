@@ -5,7 +5,7 @@
 //   world = trace_comm(std::move(world), trace);      // before the mesh is made of it
 //   ActionTrace actions(trace);                       // an observer of the pipeline's actions
 //   ... a step ...
-//   gather_traces(mesh.world(), trace)                // rank 0 has all, and writes_chrome_trace
+//   gather_traces(mesh.world(), trace)                // all on rank 0, for write_chrome_trace
 //
 // An operation lasts from when it was issued until its wait returned: no library says when the last
 // byte moved, so this is an upper bound. What counts is how much of it nothing was computed beside:
