@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 #include <gtest/gtest.h>
-#include <numeric>
+#include <string>
 #include <vector>
 
 #include "treering/parallel/rng.hpp"
@@ -229,6 +229,24 @@ TEST(V3Rings, RankOrderDependsOnNothingElse) {
       EXPECT_EQ(gathered, expected);
     });
   }
+}
+
+// What the library chooses by itself on the host keeps rank order anyway; that it is asked to shows
+// where a ring is forced, which cannot.
+TEST(V3Rings, AreRefusedInRankOrder) {
+  const ForcedRing forced;
+  on_ranks(3, [](std::unique_ptr<Comm> comm) {
+    must(comm->set_rank_order(true));
+    Floats x(3);
+    const auto answered = comm->all_reduce(view(x), view(x));
+    must(comm->wait_all());
+    ASSERT_FALSE(answered);
+    EXPECT_NE(answered.error().message.find("TR_OPT_ORDERED asks for a fold in rank order"),
+              std::string::npos)
+        << answered.error().message;
+    must(comm->set_rank_order(false));
+    must(comm->wait(must(comm->all_reduce(view(x), view(x)))));
+  });
 }
 
 // V14: by hand, for 100 fp32 elements over 3 ranks: chunks of 48, 48 and 4 (whole cache lines).
