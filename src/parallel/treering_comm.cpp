@@ -49,7 +49,7 @@ class TreeringComm final : public Comm {
   }
 
   Result<Registration> register_memory(const View& memory) override {
-    if (size() == 1 || memory.is_empty()) return Registration();
+    if (size() == 1 || memory.bytes() < kRegistrableBytes) return Registration();
     tr_window_t window = nullptr;
     TRY(Status::of(tr_comm_register(comm_.get(), memory.data, memory.bytes(), &window)));
     return Registration(window, [comm = comm_.get()](const void* held) {

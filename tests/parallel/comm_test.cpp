@@ -192,6 +192,10 @@ TEST(Comm, RegisteredMemoryGivesTheSameSums) {
     must(compute->fill(x.view(), comm->rank() + 1));
     const tr::par::Registration held = must(comm->register_memory(x.view()));
     EXPECT_NE(held, nullptr);
+    // Too short to be worth it: nothing happens, on any rank.
+    const tr::par::Tensor bias = must(
+        tr::par::Tensor::make(compute->memory(), tr::par::Use::kGradients, 1, 8, DType::kFloat32));
+    EXPECT_EQ(must(comm->register_memory(bias.view())), nullptr);
     must(comm->wait(must(comm->all_reduce(x.view(), x.view()))));
     EXPECT_EQ(static_cast<float*>(x.view().data)[65535], 3.0f);
   });
