@@ -61,6 +61,32 @@ TEST_P(OnTypes, ActivationsAndTheirSlopes) {
   }
 }
 
+TEST_P(OnTypes, GeluIsAccurateFarOut) {
+  Matrix z(1, 4001);
+  for (int i = 0; i <= 4000; ++i) z.x[i] = (i - 2000) * 0.05;
+  z = rounded(compute(), z, type());
+  const Tensor x = tensor_of(compute(), z, type()), y = empty_tensor(compute(), 1, 4001, type());
+  must(compute().activate(Activation::kGelu, x.view(), y.view()));
+  const Matrix values = read(compute(), y.view());
+  for (int i = 0; i <= 4000; ++i) {
+    const auto expected = static_cast<double>(activated(Activation::kGelu, z.x[i]));
+    const double allowed = 4 * rounding_of(wide()) * std::max(1.0, std::abs(z.x[i])) +
+                           std::abs(expected) * rounding_of(type()) * 1.01;
+    ASSERT_NEAR(values.x[i], expected, allowed) << z.x[i];
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  Matrix special(1, 3);
+  special.x = {infinity, std::nan(""), 0.0};
+  const Matrix out = [&] {
+    const Tensor at = tensor_of(compute(), special, type());
+    must(compute().activate(Activation::kGelu, at.view(), at.view()));
+    return read(compute(), at.view());
+  }();
+  EXPECT_EQ(out.x[0], infinity);
+  EXPECT_TRUE(std::isnan(out.x[1]));
+  EXPECT_EQ(out.x[2], 0.0);
+}
+
 TEST_P(OnTypes, NotANumberIsNotHiddenByRelu) {
   Matrix z(1, 2);
   z.x = {std::numeric_limits<double>::quiet_NaN(), -1.0};
