@@ -9,6 +9,7 @@
 #include "algos/cuda/call.hpp"
 #include "algos/cuda/kernels.hpp"
 #include "algos/prims.hpp"
+#include "core/cuda_device.hpp"
 #include "core/cuda_stream.hpp"
 #include "engine/cuda_resources.hpp"
 #include "engine/device_engine.hpp"

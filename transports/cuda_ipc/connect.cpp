@@ -10,6 +10,7 @@
 #include "core/cuda_stream.hpp"
 #include "core/log.hpp"
 #include "transports/cuda_ipc/slab.hpp"
+#include "transports/cuda_ipc/windows.hpp"
 #include "transports/device_links.hpp"
 
 namespace treering {
@@ -56,6 +57,10 @@ class CudaLinks final : public DeviceLinks {
   }
   std::size_t device_bytes() const override { return slab_.bytes(); }
   const std::string& why_no_ll128() const override { return why_no_ll128_; }
+  Result<WindowMap> map_windows(void* ptr, std::size_t bytes,
+                                Rendezvous& rendezvous) const override {
+    return cuda_ipc::map_windows(device_, ptr, bytes, rendezvous);
+  }
 
   Status reach(const std::vector<Card>& cards);
   Status say_hello();

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "bootstrap/rendezvous.hpp"
+#include "transports/exchange.hpp"
 #include "transports/registry.hpp"
-#include "transports/shm/exchange.hpp"
 #include "transports/shm/hand_over.hpp"
 #include "transports/shm/shm_transport.hpp"
 

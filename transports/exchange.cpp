@@ -1,8 +1,8 @@
-#include "transports/shm/exchange.hpp"
+#include "transports/exchange.hpp"
 
 #include "bootstrap/rendezvous.hpp"
 
-namespace treering::shm {
+namespace treering {
 
 // A blob is the code in one byte, then the bytes (success) or the message (failure).
 Result<std::vector<std::string>> exchange_bytes(Rendezvous& rendezvous, const Status& status,
@@ -26,4 +26,4 @@ Status agree(Rendezvous& rendezvous, const Status& mine) {
   return exchange_bytes(rendezvous, mine, "").status();
 }
 
-}  // namespace treering::shm
+}  // namespace treering

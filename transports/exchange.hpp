@@ -10,10 +10,8 @@
 #include "core/status.hpp"
 
 namespace treering {
-class Rendezvous;
-}
 
-namespace treering::shm {
+class Rendezvous;  // bootstrap/rendezvous.hpp
 
 // Every rank's bytes, by rank; or, the same on all ranks, the error of the lowest rank that has
 // one. With an error of this rank, it goes round in place of the bytes.
@@ -40,4 +38,4 @@ Result<std::vector<T>> exchange(Rendezvous& rendezvous, const Result<T>& mine) {
 // Nobody leaves before all have come, and all leave with success or none.
 Status agree(Rendezvous& rendezvous, const Status& mine);
 
-}  // namespace treering::shm
+}  // namespace treering
