@@ -23,7 +23,9 @@ struct DeviceLinkOptions {
   // Of a slot, of each protocol, in whole lines of 128 bytes; kDeviceSlots slots a link.
   std::uint32_t slot_bytes[kNumDeviceProtocols] = {64 << 10, 16 << 10, 32 << 10};
   std::string host_id;  // as in TransportOptions
-  bool strict = false;  // links that cannot be made are an error, not a reason to do without GPUs
+  // Links that cannot be made are an error: no pair goes through the host, nobody does without.
+  bool strict = false;
+  int timeout_ms = 30000;  // of the hand-over of memory; may differ between ranks
 };
 
 class DeviceLinks {
@@ -33,10 +35,11 @@ class DeviceLinks {
   virtual const DeviceLinkTable& table() const = 0;
   virtual int rank() const = 0;
   virtual int device() const = 0;
-  // "peer memory of device 1 (CUDA IPC)"
+  // "memory of GPU 0000:17:00.0, mapped from a file descriptor (cuMem)"
   virtual std::string describe(int peer) const = 0;
   virtual std::size_t device_bytes() const = 0;  // of device memory that this rank gave
-  // LL128 is legal if every link keeps lines of 128 bytes whole: within a GPU, and over NVLink.
+  // LL128 is legal if every link keeps lines of 128 bytes whole: within a GPU, and over NVLink, not
+  // in pinned host memory.
   // Empty, or why it is not; the same text on all ranks.
   virtual const std::string& why_no_ll128() const = 0;
 
@@ -49,8 +52,9 @@ class DeviceLinks {
 };
 
 // Collective over the ranks of `rendezvous`; each rank brings its thread's current CUDA device.
-// Every link is tried with data. nullptr on every rank, and one line that says why, where a rank
-// has no GPU or a pair of them cannot reach each other's memory.
+// Every link is tried with data, and given up when that does not come soon. Ranks whose GPUs do not
+// reach each other's memory get links in pinned host memory instead, and each a line that says why.
+// nullptr on every rank, and a line that says why, where a rank has no GPU or no memory for links.
 Result<std::unique_ptr<DeviceLinks>> connect_device(Rendezvous& rendezvous,
                                                     const DeviceLinkOptions& options);
 

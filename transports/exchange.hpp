@@ -11,7 +11,7 @@
 
 namespace treering {
 
-class Rendezvous;  // bootstrap/rendezvous.hpp
+class Rendezvous;
 
 // Every rank's bytes, by rank; or, the same on all ranks, the error of the lowest rank that has
 // one. With an error of this rank, it goes round in place of the bytes.

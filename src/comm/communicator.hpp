@@ -135,6 +135,7 @@ class Communicator final : public EngineOwner,
 
   // comm/device.cpp
   Status connect_devices(Rendezvous& rendezvous);
+  Result<bool> fit_channels(Rendezvous& rendezvous, int* channels);
   Status launch_on_device(Request& request, Stream* stream);
   Status fail_on_device(const Status& cause);
   // An error if the communicator has failed, on whichever engine: what a kernel on a caller's
@@ -174,6 +175,7 @@ class Communicator final : public EngineOwner,
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<DeviceEngine> device_;
+  std::string why_fewer_channels_;  // than usual, on the device
   bool looks_at_pointers_ = false;  // there are GPUs: whose memory a buffer is decides
   Operation scratch_;               // of blocking calls
   std::map<std::tuple<const algos::Algorithm*, int>, std::unique_ptr<Plan>> plans_;

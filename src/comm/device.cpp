@@ -7,6 +7,8 @@
 #include "comm/communicator.hpp"
 #include "comm/signature.hpp"
 #include "core/log.hpp"
+#include "engine/device_room.hpp"
+#include "transports/exchange.hpp"
 
 namespace treering {
 namespace {
@@ -68,16 +70,50 @@ Operation operation_before(std::uint64_t sequence) {
 
 }  // namespace
 
+// Blocks of all ranks must find room on their GPUs. True: the kernels cannot be had, and all ranks
+// do without GPUs.
+Result<bool> Communicator::fit_channels(Rendezvous& rendezvous, int* channels) {
+  const int forced = static_cast<int>(config_.cuda_channels);
+  *channels = forced > 0 ? forced : kMostChannels;
+  const Result<std::vector<DeviceRoom>> rooms =
+      exchange(rendezvous, has_devices() ? device_room() : Result<DeviceRoom>(DeviceRoom{}));
+  if (!rooms.ok()) {
+    // Once more all of them: then it is agreed, and no rank is gone.
+    TR_RETURN_IF_ERROR(rendezvous.all_gather("").status());
+    if (config_.cuda_strict) return rooms.status();
+    TR_LOG_WARN(rank_, "GPU memory is not used between ranks: %s",
+                rooms.status().message().c_str());
+    return true;
+  }
+  const auto has_none = [](const DeviceRoom& room) { return room.bus_id[0] == '\0'; };
+  const std::vector<DeviceRoom>& all = rooms.value();
+  if (size_ > kMaxDeviceRanks || std::any_of(all.begin(), all.end(), has_none)) return false;
+  TR_ASSIGN_OR_RETURN(const ChannelChoice choice, choose_channels(all, *channels));
+  if (forced > choice.channels) {
+    return unsupported("TR_CUDA_CHANNELS=" + std::to_string(forced) + " does not fit: " +
+                       choice.why + "; " + std::to_string(choice.channels) + " would");
+  }
+  *channels = choice.channels;
+  why_fewer_channels_ = choice.why;
+  if (rank_ == 0 && !choice.why.empty()) {
+    TR_LOG_INFO(rank_, "%d channels instead of %d: %s", choice.channels, kMostChannels,
+                choice.why.c_str());
+  }
+  return false;
+}
+
 Status Communicator::connect_devices(Rendezvous& rendezvous) {
   if (!config_.cuda) return {};
   DeviceLinkOptions options;
-  options.channels = static_cast<int>(config_.cuda_channels);
+  TR_ASSIGN_OR_RETURN(const bool do_without, fit_channels(rendezvous, &options.channels));
+  if (do_without) return {};
   if (config_.cuda_slot_bytes > 0) {
     options.slot_bytes[static_cast<int>(DeviceProtocol::kSimple)] =
         static_cast<std::uint32_t>(config_.cuda_slot_bytes);
   }
   options.host_id = config_.host_id;
   options.strict = config_.cuda_strict;
+  options.timeout_ms = static_cast<int>(config_.init_timeout_ms);
   TR_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLinks> links, connect_device(rendezvous, options));
   if (links == nullptr) return {};
   Result<std::unique_ptr<DeviceEngine>> made =

@@ -239,6 +239,9 @@ const char* Communicator::explain() {
         text += "on the device, to rank " + std::to_string(r) + ": " +
                 device_->links().describe(r) + "\n";
     }
+    text += "on the device: channels " + std::to_string(device_->links().table().channels) +
+            (why_fewer_channels_.empty() ? "" : ", fewer than usual: " + why_fewer_channels_) +
+            "\n";
     const std::string& why = device_->links().why_no_ll128();
     if (!why.empty()) text += "no protocol LL128: " + why + "\n";
   }

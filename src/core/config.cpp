@@ -57,7 +57,7 @@ const EnvVar kTable[] = {
      "0: leave GPUs alone; buffers must be host memory"},
     {"TR_CUDA_STRICT", Kind::kFlag, &Config::cuda_strict, 0, 1, 0, nullptr,
      "1: GPUs that are missing or do not reach each other are an error"},
-    {"TR_CUDA_CHANNELS", Kind::kCount, &Config::cuda_channels, 1, 64, 0, nullptr,
+    {"TR_CUDA_CHANNELS", Kind::kCount, &Config::cuda_channels, 1, 64, 0, "4, or what fits",
      "blocks of a kernel that share the work of one lane"},
     {"TR_CUDA_SLOT_BYTES", Kind::kBytes, &Config::cuda_slot_bytes, kKiB, 16 * kKiB* kKiB, 0,
      "chosen", "a slot of a link between GPUs, of protocol Simple"},

@@ -42,7 +42,7 @@ struct Config {
   // GPUs.
   bool cuda = true;                  // use them, where there are any
   bool cuda_strict = false;          // ranks whose GPUs do not reach each other are an error
-  std::int64_t cuda_channels = 4;    // blocks per ring
+  std::int64_t cuda_channels = 0;    // blocks per lane; 0: as many as fit, 4 at most
   std::int64_t cuda_slot_bytes = 0;  // of protocol Simple; 0: chosen
   std::string protocol;              // to force: Simple, LL, LL128; empty: chosen
 

@@ -29,14 +29,29 @@ class CudaStream {
   }
 
   cudaStream_t get() const { return stream_; }
+  // Is done when the stream is; `from` and `to` are device memory or pinned.
+  Status start_copy(void* to, const void* from, std::size_t bytes) const {
+    return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpy");
+  }
+  Status start_fill(void* memory, int value, std::size_t bytes) const {
+    return cuda_status(cudaMemsetAsync(memory, value, bytes, stream_), "cudaMemset");
+  }
+  Result<bool> is_done() const {
+    const cudaError_t error = cudaStreamQuery(stream_);
+    if (error == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    TR_RETURN_IF_ERROR(cuda_status(error, "cudaStreamQuery"));
+    return true;
+  }
   // Done when it returns. Any two memories that CUDA knows, or the caller's.
   Status copy(void* to, const void* from, std::size_t bytes) const {
-    TR_RETURN_IF_ERROR(
-        cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpy"));
+    TR_RETURN_IF_ERROR(start_copy(to, from, bytes));
     return cuda_status(cudaStreamSynchronize(stream_), "cudaMemcpy");
   }
   Status clear(void* memory, std::size_t bytes) const {
-    TR_RETURN_IF_ERROR(cuda_status(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemset"));
+    TR_RETURN_IF_ERROR(start_fill(memory, 0, bytes));
     return cuda_status(cudaStreamSynchronize(stream_), "cudaMemset");
   }
 

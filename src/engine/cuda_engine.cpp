@@ -13,6 +13,7 @@
 #include "core/cuda_stream.hpp"
 #include "engine/cuda_resources.hpp"
 #include "engine/device_engine.hpp"
+#include "engine/device_room.hpp"
 
 namespace treering {
 namespace {
@@ -24,10 +25,6 @@ using cuda::DeviceMessage;
 constexpr int kThreads = cuda::kMaxThreads;
 constexpr int kWarp = 32;
 static_assert(DeviceEngine::kMaxMessages == cuda::kMostMessages);
-
-// Sends and receives of a communicator get so many blocks a channel: two directions, with one peer.
-// With more peers, blocks serve several (algos/cuda/messages.cuh).
-constexpr int kMessageWorkers = 2;
 
 // Kernels that run one after another, whatever their streams, because they share links.
 class Turnstile {
@@ -157,9 +154,9 @@ std::uint64_t share_of_a_channel(std::uint64_t elems, int channels, std::size_t 
 Status CudaEngine::start() {
   const OnDevice on(links_->device());
   const DeviceLinkTable& table = links_->table();
-  // A lane per rank at most (all-to-all), on one channel; or the trees' four on all.
-  max_blocks_ = std::max(4 * table.channels, table.size);
-  message_blocks_ = kMessageWorkers * table.channels;
+  const RankBlocks blocks = blocks_of_rank(table.channels, table.size);
+  max_blocks_ = blocks.collectives;
+  message_blocks_ = blocks.messages;
   TR_RETURN_IF_ERROR(BlockBudget::instance().reserve(links_->device(), reserved_blocks()));
   has_reserved_ = true;
   TR_ASSIGN_OR_RETURN(own_, CudaStream::make());

@@ -4,6 +4,7 @@
 
 #include "algos/cuda/kernels.hpp"
 #include "core/cuda_status.hpp"
+#include "engine/device_room.hpp"
 
 namespace treering {
 
@@ -27,10 +28,24 @@ Status BlockBudget::load(int device, int* capacity) {
                              std::to_string(major * 10 + minor));
 }
 
+Result<BlockBudget::Blocks*> BlockBudget::loaded(int device) {
+  Blocks& d = devices_[device];
+  if (d.capacity == 0) TR_RETURN_IF_ERROR(load(device, &d.capacity));
+  return &d;
+}
+
+Result<BlockBudget::Blocks> BlockBudget::look(int device) {
+  std::lock_guard lock(mutex_);
+  TR_ASSIGN_OR_RETURN(const Blocks* d, loaded(device));
+  return *d;
+}
+
+// Fails only if another communicator was quicker: the channels were chosen to fit
+// (device_room.hpp).
 Status BlockBudget::reserve(int device, int blocks) {
   std::lock_guard lock(mutex_);
-  Device& d = devices_[device];
-  if (d.capacity == 0) TR_RETURN_IF_ERROR(load(device, &d.capacity));
+  TR_ASSIGN_OR_RETURN(Blocks* const room, loaded(device));
+  Blocks& d = *room;
   if (d.reserved + blocks > d.capacity) {
     return unsupported(
         "device " + std::to_string(device) + " holds " + std::to_string(d.capacity) +
@@ -45,6 +60,19 @@ Status BlockBudget::reserve(int device, int blocks) {
 void BlockBudget::give_back(int device, int blocks) {
   std::lock_guard lock(mutex_);
   devices_[device].reserved -= blocks;
+}
+
+Result<DeviceRoom> device_room() {
+  DeviceRoom room;
+  int device = 0;
+  TR_ASSIGN_OR_RETURN(room.process, process_token());
+  TR_RETURN_IF_ERROR(cuda_status(cudaGetDevice(&device), "cudaGetDevice"));
+  TR_RETURN_IF_ERROR(cuda_status(cudaDeviceGetPCIBusId(room.bus_id, sizeof room.bus_id, device),
+                                 "cudaDeviceGetPCIBusId"));
+  TR_ASSIGN_OR_RETURN(const BlockBudget::Blocks blocks, BlockBudget::instance().look(device));
+  room.blocks = blocks.capacity;
+  room.reserved = blocks.reserved;
+  return room;
 }
 
 SharedPool& SharedPool::instance() {

@@ -18,20 +18,23 @@ namespace treering {
 class BlockBudget {
  public:
   static BlockBudget& instance();
-  // On the current device, which is `device`: blocks of cuda::kMaxThreads threads. The first call
-  // for a device loads the kernels there.
+  // What the current device, which is `device`, holds, and what is reserved: blocks of
+  // cuda::kMaxThreads threads. The first call for a device loads the kernels there.
+  struct Blocks {
+    int capacity = 0;  // 0: the kernels are not loaded
+    int reserved = 0;
+  };
+  Result<Blocks> look(int device);
+  // Of the current device, again.
   Status reserve(int device, int blocks);
   void give_back(int device, int blocks);
 
  private:
-  struct Device {
-    int capacity = 0;  // 0: the kernels are not loaded
-    int reserved = 0;
-  };
   static Status load(int device, int* capacity);
+  Result<Blocks*> loaded(int device);
 
   std::mutex mutex_;
-  std::map<int, Device> devices_;
+  std::map<int, Blocks> devices_;
 };
 
 // Host memory that kernels see: their reports, and the flag that tells them to give up.

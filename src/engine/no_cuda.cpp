@@ -1,5 +1,6 @@
 // What a build without CUDA answers.
 #include "engine/device_engine.hpp"
+#include "engine/device_room.hpp"
 
 namespace treering {
 
@@ -11,6 +12,8 @@ Result<std::unique_ptr<DeviceEngine>> make_device_engine(std::unique_ptr<DeviceL
                                                          std::int64_t) {
   return internal_error("a device engine without CUDA");
 }
+
+Result<DeviceRoom> device_room() { return DeviceRoom{}; }
 
 bool device_has(Collective, const char*, DeviceProtocol) { return false; }
 bool has_devices() { return false; }

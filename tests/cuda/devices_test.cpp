@@ -1,5 +1,6 @@
 // Ranks on one device and on several; several communicators at once, and how many fit; what is
 // left when they are gone.
+#include "core/log.hpp"
 #include "cuda/support.hpp"
 #include "cudasim/control.hpp"
 
@@ -7,7 +8,7 @@ namespace treering::test {
 namespace {
 
 // The emulator's default: 24 multiprocessors of 1024 threads; a communicator reserves 24 blocks of
-// 256 threads a rank.
+// 256 threads a rank, if they fit.
 constexpr int kCommsOfADevice = 4;
 
 int device_now() {
@@ -179,10 +180,12 @@ TEST(Communicators, ThatDoNotFitAreRefusedOnAllRanks) {
     const Comms refused(kRanks, device_of);
     for (int r = 0; r < kRanks; ++r) {
       EXPECT_EQ(refused.made(r).code, TR_UNSUPPORTED) << refused.made(r);
-      EXPECT_TRUE(refused.made(r).says("rank 0: device 0 holds 96 blocks at once"))
-          << refused.made(r);
-      EXPECT_TRUE(refused.made(r).says("have reserved 96; this one needs 24")) << refused.made(r);
-      EXPECT_TRUE(refused.made(r).says("TR_CUDA_CHANNELS")) << refused.made(r);
+      EXPECT_EQ(
+          refused.made(r).text,
+          "unsupported: GPU 0000:10:00.0 holds 96 blocks at once, of which other "
+          "communicators have reserved 96; 1 rank of this one needs 6 even with 1 channel: "
+          "destroy some communicators, give them fewer channels (TR_CUDA_CHANNELS), or use more "
+          "GPUs");
     }
     const Env fewer("TR_CUDA_CHANNELS", "1");
     EXPECT_FALSE(Comms(kRanks, device_of).ok());  // full is full
@@ -196,6 +199,63 @@ TEST(Communicators, ThatDoNotFitAreRefusedOnAllRanks) {
     const Env fewer("TR_CUDA_CHANNELS", "2");
     const Comms half(kRanks, device_of), other_half(kRanks, device_of);
     EXPECT_TRUE(half.ok() && other_half.ok()) << other_half.made(0);
+  }
+}
+
+// Eight ranks of 24 blocks would need 192 of a device's 96; with two channels they need all of
+// them.
+TEST(Communicators, HaveAsManyChannelsAsFit) {
+  constexpr int kRanks = 8;
+  set_log_level(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  {
+    const Comms comms(kRanks);
+    const std::string log = testing::internal::GetCapturedStderr();
+    set_log_level(LogLevel::kWarn);
+    ASSERT_TRUE(comms.ok()) << comms.made(0);
+    const std::string why =
+        "GPU 0000:10:00.0 holds 96 blocks at once, of which other communicators have reserved 0; 8 "
+        "ranks of this one need 192 with 4 channels";
+    const std::string line = "rank 0 info: 2 channels instead of 4: " + why + "\n";
+    EXPECT_NE(log.find(line), std::string::npos) << log;
+    EXPECT_EQ(log.find(" channels instead of ", log.find(line) + line.size()), std::string::npos);
+    on_threads(kRanks, [&](int r) {
+      const char* text = nullptr;
+      EXPECT_TR(tr_comm_explain(comms[r], &text));
+      EXPECT_NE(std::string(text).find("on the device: channels 2, fewer than usual: " + why),
+                std::string::npos)
+          << text;
+      const DeviceArray<float> data(30000, 1);
+      EXPECT_TR(
+          tr_all_reduce(data.get(), data.get(), 30000, TR_FLOAT32, TR_SUM, comms[r], nullptr));
+      EXPECT_EQ(data.wrong(kRanks), 0u);
+    });
+    const Comms none(1);  // full
+    EXPECT_EQ(none.made(0).code, TR_UNSUPPORTED) << none.made(0);
+  }
+  {
+    const Env three("TR_CUDA_CHANNELS", "3");
+    const Comms comms(kRanks);
+    for (int r = 0; r < kRanks; ++r) {
+      EXPECT_EQ(comms.made(r).code, TR_UNSUPPORTED) << comms.made(r);
+      EXPECT_EQ(comms.made(r).text,
+                "unsupported: TR_CUDA_CHANNELS=3 does not fit: GPU 0000:10:00.0 holds 96 blocks at "
+                "once, of which other communicators have reserved 0; 8 ranks of this one need 144 "
+                "with 3 channels; 2 would");
+    }
+  }
+  // What two communicators leave: the third has the rest, on both of its devices alike.
+  const Comms one(2), other(1);  // 72 blocks of device 0
+  const Comms third(3, [](int r) { return r / 2; });
+  ASSERT_TRUE(one.ok() && other.ok() && third.ok()) << third.made(0);
+  for (int r = 0; r < 3; ++r) {
+    const char* text = nullptr;
+    EXPECT_TR(tr_comm_explain(third[r], &text));
+    EXPECT_NE(std::string(text).find("on the device: channels 2, fewer than usual: GPU "
+                                     "0000:10:00.0 holds 96 blocks at once, of which other "
+                                     "communicators have reserved 72; 2 ranks of this one need 48"),
+              std::string::npos)
+        << text;
   }
 }
 

@@ -116,12 +116,19 @@ class Sums {
 };
 
 TEST(Memory, IsWhatTheReadmeSays) {
-  for (const int ranks : {1, 2, 3}) {
-    Engines engines(ranks, DeviceLinkOptions{});
-    ASSERT_EQ(engines.error(), "");
-    const double mib = static_cast<double>(engines[0].links().device_bytes()) / (1 << 20);
-    EXPECT_GE(mib, 4.5 * ranks);
-    EXPECT_LE(mib, 4.6 * ranks);
+  for (const bool vmm : {false, true}) {
+    cudasim::set_vmm(vmm);
+    for (const int ranks : {1, 2, 3}) {
+      Engines engines(ranks, DeviceLinkOptions{});
+      ASSERT_EQ(engines.error(), "");
+      const double mib = static_cast<double>(engines[0].links().device_bytes()) / (1 << 20);
+      if (vmm) {
+        EXPECT_EQ(mib, 4 * ranks + 2);  // in whole units of 2 MiB
+      } else {
+        EXPECT_GE(mib, 4.5 * ranks);
+        EXPECT_LE(mib, 4.6 * ranks);
+      }
+    }
   }
 }
 

@@ -18,6 +18,22 @@ void set_seed(std::uint64_t seed);
 // From the next question on; false: devices reach each other over PCIe.
 void set_nvlink(bool nvlink);
 
+// From the next question on; false: devices have no virtual memory functions (cuMemCreate).
+void set_vmm(bool vmm);
+
+// What is wrong between two devices, both ways. A device and itself, too: its memory as other
+// processes see it, say in containers.
+enum class Between : std::uint8_t {
+  kWorks,
+  kNoAccess,   // no peer access
+  kNoHandles,  // handles of the other's memory cannot be opened
+  kLoses,      // copies end, and nothing arrives
+  kHangs,      // copies do not end until this is changed
+};
+// From now on. The environment's form: CUDASIM_BETWEEN=0-1:no-access,0-2:no-handles,2-3:loses,
+// 1-3:hangs
+void set_between(int device, int other, Between what);
+
 // What was made and not yet destroyed.
 struct Live {
   std::size_t allocations = 0;  // all kinds of memory, IPC mappings and registrations too

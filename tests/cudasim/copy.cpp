@@ -1,4 +1,6 @@
 // Copies and fills: operations on a stream.
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "runtime.hpp"
@@ -15,6 +17,15 @@ bool is_device(const Place& place) {
 bool fits(const Place& place, const void* p, std::size_t bytes) {
   return place.kind == Place::Kind::kNone ||
          reinterpret_cast<std::uintptr_t>(p) - place.base + bytes <= place.bytes;
+}
+
+// What is wrong between the device that copies and the memory: returns when the copy may end; does
+// anything arrive?
+bool gets_through(int device, const Place& place) {
+  if (place.owner < 0) return true;
+  std::atomic<Between>& state = between(device, place.owner);
+  while (state == Between::kHangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return state != Between::kLoses;
 }
 
 // A kind that names the wrong side is refused, as drivers do.
@@ -48,8 +59,11 @@ cudaError_t copy(const char* name, void* to, const void* from, std::size_t bytes
       return cudaErrorInvalidValue;
     }
     OpRef op;
-    const cudaError_t error = submit(
-        lock, stream, cudaGraphNodeTypeMemcpy, [=] { std::memmove(to, from, bytes); }, &op);
+    const auto move = [=, device = stream.device] {
+      if (gets_through(device, source) && gets_through(device, target))
+        std::memmove(to, from, bytes);
+    };
+    const cudaError_t error = submit(lock, stream, cudaGraphNodeTypeMemcpy, move, &op);
     // Between devices even cudaMemcpy does not wait. With pageable memory even cudaMemcpyAsync
     // does.
     const bool is_pageable = target.kind == Place::Kind::kNone || source.kind == Place::Kind::kNone;

@@ -161,7 +161,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* id) {
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return with_device("cudaDeviceCanAccessPeer", device, [&] {
     if (!is_device_number(peer)) return cudaErrorInvalidDevice;
-    *can = settings().peer && device != peer ? 1 : 0;
+    *can = device != peer && has_access(device, peer) ? 1 : 0;
     return cudaSuccess;
   });
 }
@@ -170,10 +170,10 @@ cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr which, int f
     if (!is_device_number(to) || from == to) return cudaErrorInvalidDevice;
     switch (which) {
       case cudaDevP2PAttrAccessSupported:
-        *value = settings().peer ? 1 : 0;
+        *value = has_access(from, to) ? 1 : 0;
         return cudaSuccess;
       case cudaDevP2PAttrNativeAtomicSupported:
-        *value = settings().peer && settings().nvlink ? 1 : 0;
+        *value = has_access(from, to) && settings().nvlink ? 1 : 0;
         return cudaSuccess;
       default:
         return cudaErrorInvalidValue;
@@ -183,7 +183,8 @@ cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr which, int f
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   return with_device("cudaDeviceEnablePeerAccess", peer, [&] {
     if (flags != 0) return cudaErrorInvalidValue;
-    if (!settings().peer || peer == current_device()) return cudaErrorInvalidDevice;
+    if (peer == current_device() || !has_access(current_device(), peer))
+      return cudaErrorInvalidDevice;
     std::uint32_t& peers = peers_of_current();
     if ((peers >> peer & 1) != 0) return cudaErrorPeerAccessAlreadyEnabled;
     peers |= 1u << peer;

@@ -19,6 +19,7 @@ struct Handle {
   std::int32_t file;
   std::uint64_t offset;
   std::uint64_t bytes;
+  std::int32_t device;
 };
 static_assert(sizeof(Handle) <= sizeof(cudaIpcMemHandle_t));
 
@@ -37,8 +38,13 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* p) {
     if (allocation == nullptr || allocation->place.kind != Place::Kind::kDevice) {
       return cudaErrorInvalidValue;
     }
-    const Handle handle = {kMagic,           inode_of(allocation->file), getpid(),
-                           allocation->file, allocation->file_offset,    allocation->place.bytes};
+    const Handle handle = {kMagic,
+                           inode_of(allocation->file),
+                           getpid(),
+                           allocation->file,
+                           allocation->file_offset,
+                           allocation->place.bytes,
+                           allocation->place.device};
     *out = {};
     std::memcpy(out, &handle, sizeof handle);
     return cudaSuccess;
@@ -54,6 +60,8 @@ cudaError_t cudaIpcOpenMemHandle(void** out, cudaIpcMemHandle_t packed, unsigned
       return cudaErrorInvalidValue;
     if (handle.process == getpid()) return cudaErrorDeviceUninitialized;
     const int device = current_device();
+    if (between(device, handle.device) == Between::kNoHandles || !has_access(device, handle.device))
+      return cudaErrorMapBufferObjectFailed;
     for (auto& [base, known] : allocations()) {
       if (known.place.kind == Place::Kind::kIpc && known.inode == handle.inode &&
           known.place.device == device) {
@@ -75,8 +83,8 @@ cudaError_t cudaIpcOpenMemHandle(void** out, cudaIpcMemHandle_t packed, unsigned
     close(file);
     if (mapped.mapping == 0) return cudaErrorMapBufferObjectFailed;
     mapped.mapping_bytes = file_bytes + 2 * kPage;
-    mapped.place = {Place::Kind::kIpc, device, mapped.mapping + kPage + handle.offset,
-                    handle.bytes};
+    mapped.place = {Place::Kind::kIpc, device, mapped.mapping + kPage + handle.offset, handle.bytes,
+                    handle.device};
     allocations()[mapped.place.base] = mapped;
     *out = reinterpret_cast<void*>(mapped.place.base);
     return cudaSuccess;

@@ -120,8 +120,8 @@ std::uintptr_t map_in_window(int device, int file, std::size_t bytes, std::size_
   return start;
 }
 
-int shared_file(std::size_t bytes) {
-  const int file = memfd_create("cudasim", MFD_CLOEXEC);
+int shared_file(std::size_t bytes, int device) {
+  const int file = memfd_create(("cudasim-" + std::to_string(device)).c_str(), MFD_CLOEXEC);
   if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) {
     close(file);
     return -1;
@@ -140,7 +140,7 @@ cudaError_t allocate(Lock&, void** out, std::size_t bytes, int device_number) {
   const std::size_t data_bytes = round_up(bytes, 256);
   const std::size_t file_bytes = round_up(data_bytes, kPage);
   Allocation allocation;
-  allocation.file = shared_file(file_bytes);
+  allocation.file = shared_file(file_bytes, device_number);
   if (allocation.file < 0) return cudaErrorMemoryAllocation;
   allocation.mapping = map_in_window(device_number, allocation.file, file_bytes, kPage);
   if (allocation.mapping == 0) {
@@ -150,7 +150,7 @@ cudaError_t allocate(Lock&, void** out, std::size_t bytes, int device_number) {
   allocation.mapping_bytes = file_bytes + 2 * kPage;
   allocation.file_offset = file_bytes - data_bytes;
   allocation.place = {Place::Kind::kDevice, device_number,
-                      allocation.mapping + kPage + allocation.file_offset, bytes};
+                      allocation.mapping + kPage + allocation.file_offset, bytes, device_number};
   *out = reinterpret_cast<void*>(allocation.place.base);
   std::memset(*out, 0xCD, std::min(bytes, kGarbageBytes));
   device.used_bytes += bytes;

@@ -27,7 +27,7 @@ std::uintptr_t map_in_window(int device, int file, std::size_t bytes, std::size_
 std::uintptr_t reserve_in_window(int device, std::size_t bytes, std::size_t align);
 void unmap_from_window(std::uintptr_t address, std::size_t bytes);
 
-int shared_file(std::size_t bytes);  // -1: none
+int shared_file(std::size_t bytes, int device);  // named after the device; -1: none
 inline constexpr std::size_t kPage = 4096;
 inline std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 

@@ -1,4 +1,5 @@
 // Memory: what is where, what is refused, what a wild kernel is told; errors on demand.
+#include <chrono>
 #include <cstdlib>
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -84,6 +85,62 @@ TEST(Memory, BetweenDevices) {
     EXPECT_EQ(there.to_host(), values);
   }
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+// Between devices 0 and 3, for as long as the object lives.
+struct Faulty {
+  explicit Faulty(cudasim::Between what) { cudasim::set_between(0, 3, what); }
+  ~Faulty() { cudasim::set_between(0, 3, cudasim::Between::kWorks); }
+};
+
+TEST(Between, WithoutAccessNobodyIsAPeer) {
+  const Faulty faulty(cudasim::Between::kNoAccess);
+  int can = -1, atomics = -1;
+  EXPECT_EQ(cudaDeviceCanAccessPeer(&can, 3, 0), cudaSuccess);
+  EXPECT_EQ(can, 0);
+  EXPECT_EQ(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, 0, 3),
+            cudaSuccess);
+  EXPECT_EQ(atomics, 0);
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(3, 0), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaDeviceCanAccessPeer(&can, 1, 3), cudaSuccess);
+  EXPECT_EQ(can, 1);
+}
+
+TEST(Between, WhatIsLostDoesNotArrive) {
+  DeviceArray<int> here(4), alike(4);
+  ASSERT_EQ(cudaSetDevice(3), cudaSuccess);
+  DeviceArray<int> there(4);
+  there.fill(0);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  here.fill(1);
+  {
+    const Faulty faulty(cudasim::Between::kLoses);
+    EXPECT_EQ(cudaMemcpy(there.get(), here.get(), 16, cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(alike.get(), here.get(), 16, cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  EXPECT_EQ(alike.to_host(), std::vector<int>(4, 0x01010101));
+  EXPECT_EQ(there.to_host(), std::vector<int>(4, 0));
+  EXPECT_EQ(cudaMemcpy(there.get(), here.get(), 16, cudaMemcpyDefault), cudaSuccess);
+  EXPECT_EQ(there.to_host(), std::vector<int>(4, 0x01010101));
+}
+
+TEST(Between, WhatHangsGoesOnWhenItIsMended) {
+  DeviceArray<int> here(4);
+  here.fill(1);
+  ASSERT_EQ(cudaSetDevice(3), cudaSuccess);
+  DeviceArray<int> there(4);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  const Stream stream;
+  {
+    const Faulty faulty(cudasim::Between::kHangs);
+    EXPECT_EQ(cudaMemcpyAsync(there.get(), here.get(), 16, cudaMemcpyDefault, stream.get()),
+              cudaSuccess);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    EXPECT_EQ(cudaStreamQuery(stream.get()), cudaErrorNotReady);
+  }
+  stream.wait();
+  EXPECT_EQ(there.to_host(), std::vector<int>(4, 0x01010101));
 }
 
 TEST(Memory, HasAnEnd) {

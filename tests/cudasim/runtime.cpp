@@ -1,6 +1,7 @@
 #include "runtime.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <sys/resource.h>
@@ -46,6 +47,28 @@ void read_failures(Runtime& rt, const std::string& list) {
   }
 }
 
+// "0-1:no-access,2-3:loses"
+void read_between(Settings& s, const std::string& list) {
+  static const std::map<std::string, Between> words = {{"no-access", Between::kNoAccess},
+                                                       {"no-handles", Between::kNoHandles},
+                                                       {"loses", Between::kLoses},
+                                                       {"hangs", Between::kHangs}};
+  std::stringstream items(list);
+  for (std::string item; std::getline(items, item, ',');) {
+    int a = -1, b = -1;
+    char word[16] = {};
+    const int fields = std::sscanf(item.c_str(), "%d-%d:%15s", &a, &b, word);
+    const auto found = words.find(word);
+    if (fields != 3 || std::min(a, b) < 0 || std::max(a, b) >= kMaxDevices ||
+        found == words.end()) {
+      std::fprintf(stderr, "cudasim: CUDASIM_BETWEEN has \"%s\"\n", item.c_str());
+      std::abort();
+    }
+    const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
+    s.between[i][j] = s.between[j][i] = found->second;
+  }
+}
+
 std::size_t this_thread() { return std::hash<std::thread::id>{}(std::this_thread::get_id()); }
 
 }  // namespace
@@ -63,6 +86,8 @@ Settings* read_settings() {
   if (const char* hang = std::getenv("CUDASIM_HANG_S")) s->hang_s = std::atof(hang);
   s->peer = number_from("CUDASIM_PEER", 1) != 0;
   s->nvlink = number_from("CUDASIM_NVLINK", 1) != 0;
+  s->vmm = number_from("CUDASIM_VMM", 1) != 0;
+  if (const char* between = std::getenv("CUDASIM_BETWEEN")) read_between(*s, between);
   s->strict = number_from("CUDASIM_STRICT", 0) != 0;
   if (const char* fail = std::getenv("CUDASIM_FAIL")) s->fail = fail;
   return s;
@@ -119,6 +144,18 @@ void fail_call(const std::string& name, int nth, cudaError_t error) {
 
 void set_seed(std::uint64_t seed) { settings().seed = seed; }
 void set_nvlink(bool nvlink) { settings().nvlink = nvlink; }
+void set_vmm(bool vmm) { settings().vmm = vmm; }
+
+void set_between(int device, int other, Between what) {
+  const auto a = static_cast<std::size_t>(device), b = static_cast<std::size_t>(other);
+  settings().between[a][b] = settings().between[b][a] = what;
+}
+std::atomic<Between>& between(int device, int other) {
+  return settings().between[static_cast<std::size_t>(device)][static_cast<std::size_t>(other)];
+}
+bool has_access(int device, int other) {
+  return device == other || (settings().peer && between(device, other) != Between::kNoAccess);
+}
 
 Live live() {
   Lock lock(runtime().mutex);

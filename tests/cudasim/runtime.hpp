@@ -152,6 +152,9 @@ cudaError_t with_stream(const char* name, cudaStream_t handle, F f) {
   });
 }
 
+std::atomic<Between>& between(int device, int other);
+bool has_access(int device, int other);
+
 // What lies at an address.
 struct Place {
   enum class Kind : std::uint8_t {
@@ -165,6 +168,7 @@ struct Place {
   int device = -1;
   std::uintptr_t base = 0;
   std::size_t bytes = 0;
+  int owner = -1;  // the device whose memory it is, however mapped
 };
 Place place_of(Lock& lock, const void* p);
 std::size_t live_allocations(Lock& lock);

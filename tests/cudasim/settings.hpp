@@ -1,9 +1,13 @@
 // What the environment says about the emulated machine, read at the first use.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+
+#include "control.hpp"
 
 namespace cudasim {
 
@@ -15,8 +19,11 @@ struct Settings {
   double hang_s = 60;             // CUDASIM_HANG_S: a block that only spins so long is reported
   bool peer = true;               // CUDASIM_PEER=0: no device can reach another
   bool nvlink = true;             // CUDASIM_NVLINK=0: they do over PCIe
+  bool vmm = true;                // CUDASIM_VMM=0: no virtual memory functions
   bool strict = false;  // CUDASIM_STRICT=1: also cudaMalloc and first uses of kernels wait
   std::string fail;     // CUDASIM_FAIL=cudaMalloc:3,cudaEventCreate:1 (see control.hpp)
+  // CUDASIM_BETWEEN=0-1:no-access,2-3:loses (see control.hpp): [device][device]
+  std::array<std::array<std::atomic<Between>, kMaxDevices>, kMaxDevices> between{};
 };
 Settings& settings();
 

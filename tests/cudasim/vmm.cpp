@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cuda.h>
 #include <fcntl.h>
+#include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -80,6 +81,15 @@ Physical* find_physical(CUmemGenericAllocationHandle handle) {
   return vmm().handles.count(physical) != 0 ? physical : nullptr;
 }
 
+// The device whose memory a file is: its name says it. -1: no file of ours.
+int device_of(int file) {
+  char target[64] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(file);
+  int device = -1;
+  if (readlink(link.c_str(), target, sizeof target - 1) < 0) return -1;
+  return std::sscanf(target, "/memfd:cudasim-%d", &device) == 1 ? device : -1;
+}
+
 CUmemGenericAllocationHandle new_handle(int file, std::size_t bytes, int device, unsigned types) {
   auto* physical = new Physical{file, bytes, device, types, 1};
   vmm().handles.insert(physical);
@@ -111,7 +121,7 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUde
   switch (which) {
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-      *value = 1;
+      *value = settings().vmm ? 1 : 0;
       return CUDA_SUCCESS;
     default:
       return driver_error(
@@ -132,10 +142,11 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* out, size_t bytes,
                              const CUmemAllocationProp* prop, unsigned long long flags) {
   return driver("cuMemCreate", [&](Lock&) {
     if (flags != 0 || !is_whole(bytes) || !is_ours(prop)) return CUDA_ERROR_INVALID_VALUE;
+    if (!settings().vmm) return CUDA_ERROR_NOT_SUPPORTED;
     if ((prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
       return CUDA_ERROR_NOT_SUPPORTED;
     }
-    const int file = shared_file(bytes);
+    const int file = shared_file(bytes, prop->location.id);
     if (file < 0) return CUDA_ERROR_OUT_OF_MEMORY;
     *out = new_handle(file, bytes, prop->location.id, prop->requestedHandleTypes);
     return CUDA_SUCCESS;
@@ -177,6 +188,7 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   });
 }
 
+// Whoever unmaps sees to it that nothing is at work there: it does not wait, as cudaFree does.
 // Mapped memory cannot be touched before cuMemSetAccess.
 CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                           CUmemGenericAllocationHandle handle, unsigned long long flags) {
@@ -198,17 +210,16 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     ++physical->references;
     vmm().mapped[address] = physical;
     Allocation allocation;
-    allocation.place = {Place::Kind::kVmm, physical->device, address, bytes};
+    allocation.place = {Place::Kind::kVmm, physical->device, address, bytes, physical->device};
     allocations()[address] = allocation;
     return CUDA_SUCCESS;
   });
 }
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes) {
-  return driver("cuMemUnmap", [&](Lock& lock) {
+  return driver("cuMemUnmap", [&](Lock&) {
     const auto found = vmm().mapped.find(address);
     if (found == vmm().mapped.end() || found->second->bytes != bytes)
       return CUDA_ERROR_INVALID_VALUE;
-    wait_for_device(lock, found->second->device, "cuMemUnmap");
     mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     allocations().erase(address);
@@ -227,6 +238,11 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAc
     }
     int protection = PROT_NONE;
     for (size_t i = 0; i < count; ++i) {
+      const int device = access[i].location.id;
+      if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || device < 0 ||
+          device >= settings().devices || !has_access(device, found->second->device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+      }
       if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) protection |= PROT_READ;
       if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         protection |= PROT_READ | PROT_WRITE;
@@ -262,9 +278,12 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* ou
     if (fstat(given, &status) != 0 || !is_whole(static_cast<std::size_t>(status.st_size))) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    const int device = device_of(given);
+    if (device < 0) return CUDA_ERROR_INVALID_VALUE;
+    if (between(current_device(), device) == Between::kNoHandles) return CUDA_ERROR_NOT_PERMITTED;
     const int file = fcntl(given, F_DUPFD_CLOEXEC, 0);
     if (file < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    *out = new_handle(file, static_cast<std::size_t>(status.st_size), current_device(),
+    *out = new_handle(file, static_cast<std::size_t>(status.st_size), device,
                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     return CUDA_SUCCESS;
   });

@@ -1,5 +1,5 @@
 // The hand-over alone, with strangers at the door.
-#include "transports/shm/hand_over.hpp"
+#include "transports/hand_over.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -17,7 +17,9 @@
 #include <unistd.h>
 #include <vector>
 
-namespace treering::shm {
+#include "transports/segment.hpp"
+
+namespace treering {
 namespace {
 
 constexpr std::size_t kBytes = 8192;
@@ -30,6 +32,15 @@ struct Party {
 Party make_party() {
   return {std::move(HandOver::open()).value(), std::move(create_memory_file(kBytes)).value()};
 }
+
+// All neighbours' segments, by the order of arrival.
+struct Taken {
+  std::vector<std::shared_ptr<Segment>> segments;
+  Status operator()(std::size_t, UniqueFd file) {
+    TR_ASSIGN_OR_RETURN(segments.emplace_back(), Segment::map(file.get(), kBytes));
+    return {};
+  }
+};
 
 // Connects to a party's socket as anybody could who reads the list of sockets.
 UniqueFd call(const Doorbell& doorbell) {
@@ -47,7 +58,7 @@ UniqueFd call(const Doorbell& doorbell) {
 }
 
 Neighbour neighbour(int rank, const Party& party) {
-  return {rank, party.hand_over.doorbell(), kBytes, false};
+  return {rank, party.hand_over.doorbell(), false};
 }
 
 TEST(HandOver, StrangersCostNobodyAPlace) {
@@ -64,23 +75,26 @@ TEST(HandOver, StrangersCostNobodyAPlace) {
     char packet[32] = "treering";
     ASSERT_EQ(::send(forger.get(), packet, sizeof(packet), 0), 32);
   }
+  Taken by_a, by_b;
   auto at_b = std::async(std::launch::async, [&] {
-    return b.hand_over.run(1, b.memory_file.get(), {neighbour(0, a)}, 5000);
+    return b.hand_over.run(1, b.memory_file.get(), {neighbour(0, a)}, std::ref(by_b), 5000);
   });
-  auto at_a = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, b)}, 5000);
+  auto at_a = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, b)}, std::ref(by_a), 5000);
   auto from_b = at_b.get();
   ASSERT_TRUE(at_a.ok()) << at_a.status().message();
   ASSERT_TRUE(from_b.ok()) << from_b.status().message();
   EXPECT_EQ(at_a.value()[0].pid, ::getpid());
-  EXPECT_EQ(at_a.value()[0].segment->bytes(), kBytes);
-  EXPECT_NE(at_a.value()[0].segment->base(), from_b.value()[0].segment->base());
+  ASSERT_EQ(by_a.segments.size(), 1u);
+  ASSERT_EQ(by_b.segments.size(), 1u);
+  EXPECT_EQ(by_a.segments[0]->bytes(), kBytes);
+  EXPECT_NE(by_a.segments[0]->base(), by_b.segments[0]->base());
 }
 
 TEST(HandOver, TheDeadlineNamesWhoIsMissing) {
   Party a = make_party();
   const Party silent = make_party();
   const auto start = std::chrono::steady_clock::now();
-  const auto result = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, silent)}, 100);
+  const auto result = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, silent)}, Taken{}, 100);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
   EXPECT_EQ(result.status().code(), Code::kTimeout);
   EXPECT_EQ(result.status().message(),
@@ -95,7 +109,7 @@ TEST(HandOver, ANeighbourThatIsGoneIsNamedAtOnce) {
     gone = neighbour(1, b);
   }
   const auto start = std::chrono::steady_clock::now();
-  const auto result = a.hand_over.run(0, a.memory_file.get(), {gone}, 20000);
+  const auto result = a.hand_over.run(0, a.memory_file.get(), {gone}, Taken{}, 20000);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
   EXPECT_EQ(result.status().message(),
             "rank 1 does not listen for shared memory any more; has it ended?");
@@ -110,7 +124,7 @@ TEST(HandOver, ANeighbourThatGivesUpIsNamedAtOnce) {
     b.reset();  // a's gift is in its backlog, unread
   });
   const auto start = std::chrono::steady_clock::now();
-  const auto result = a.hand_over.run(0, a.memory_file.get(), {quitter}, 20000);
+  const auto result = a.hand_over.run(0, a.memory_file.get(), {quitter}, Taken{}, 20000);
   quits.get();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
   EXPECT_EQ(result.status().message(),
@@ -122,9 +136,9 @@ TEST(HandOver, AMemoryFileOfAnotherSizeIsRefused) {
   Party b = make_party();
   b.memory_file = std::move(create_memory_file(2 * kBytes)).value();
   auto at_b = std::async(std::launch::async, [&] {
-    return b.hand_over.run(1, b.memory_file.get(), {neighbour(0, a)}, 5000);
+    return b.hand_over.run(1, b.memory_file.get(), {neighbour(0, a)}, Taken{}, 5000);
   });
-  const auto at_a = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, b)}, 5000);
+  const auto at_a = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, b)}, Taken{}, 5000);
   EXPECT_TRUE(at_b.get().ok());
   EXPECT_EQ(at_a.status().message(),
             "while mapping the memory of rank 1: the memory file has 16384 bytes where its owner "
@@ -137,9 +151,9 @@ TEST(HandOver, AMemoryFileThatCanShrinkIsRefused) {
   b.memory_file.reset(::memfd_create("unsealed", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(b.memory_file.get(), kBytes), 0);
   auto at_b = std::async(std::launch::async, [&] {
-    return b.hand_over.run(1, b.memory_file.get(), {neighbour(0, a)}, 5000);
+    return b.hand_over.run(1, b.memory_file.get(), {neighbour(0, a)}, Taken{}, 5000);
   });
-  const auto at_a = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, b)}, 5000);
+  const auto at_a = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, b)}, Taken{}, 5000);
   EXPECT_TRUE(at_b.get().ok());
   EXPECT_EQ(at_a.status().message(),
             "while mapping the memory of rank 1: the memory file is not sealed against shrinking");
@@ -159,10 +173,11 @@ TEST(HandOver, AHundredRanksMeet) {
   std::vector<std::thread> threads;
   for (int r = 0; r < kRanks; ++r)
     threads.emplace_back([&, i = static_cast<std::size_t>(r)] {
-      results[i] = parties[i]
-                       .hand_over
-                       .run(static_cast<int>(i), parties[i].memory_file.get(), neighbours[i], 20000)
-                       .status();
+      results[i] =
+          parties[i]
+              .hand_over
+              .run(static_cast<int>(i), parties[i].memory_file.get(), neighbours[i], Taken{}, 20000)
+              .status();
     });
   for (std::thread& thread : threads) thread.join();
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.message();
@@ -189,4 +204,4 @@ TEST(Segment, ResidentPagesKeepTheirContent) {
 }
 
 }  // namespace
-}  // namespace treering::shm
+}  // namespace treering

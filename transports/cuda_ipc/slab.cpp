@@ -1,10 +1,13 @@
 #include "transports/cuda_ipc/slab.hpp"
 
+#include <algorithm>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/cuda_stream.hpp"
+#include "transports/cuda_ipc/vmm.hpp"
 
 namespace treering::cuda_ipc {
 namespace {
@@ -37,7 +40,7 @@ std::uint32_t SlabLayout::whole_lines(std::uint32_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-std::size_t SlabLayout::gone(int peer) const { return static_cast<std::size_t>(peer) * kLine; }
+std::size_t SlabLayout::gone(int peer) { return static_cast<std::size_t>(peer) * kLine; }
 
 std::size_t SlabLayout::hello(int peer) const {
   return static_cast<std::size_t>(size + peer) * kLine;
@@ -58,7 +61,8 @@ struct Slab::Memory {
   int device = 0;
   std::byte* base = nullptr;
   std::size_t bytes = 0;
-  int peers = 0;  // whose gone flags lie at the start
+  std::optional<VmmMemory> vmm;  // where it lies, with Sharing::kFile
+  std::vector<int> writers;      // whose gone flags lie at the start
 };
 
 // The slabs of this process that wait for their next use. Never destroyed: the driver frees what is
@@ -72,10 +76,15 @@ struct Slab::Keeper {
     return *keeper;
   }
   // One that is large enough, of this device, and that nobody can still write to.
-  std::unique_ptr<Memory> take(int device, std::size_t bytes, const CudaStream& stream) {
+  std::unique_ptr<Memory> take(int device, std::size_t bytes, Sharing sharing,
+                               const CudaStream& stream) {
     std::lock_guard lock(mutex);
     for (auto it = kept.begin(); it != kept.end(); ++it) {
-      if ((*it)->device != device || (*it)->bytes != bytes || !is_quiet(**it, stream)) continue;
+      const Memory& memory = **it;
+      if (memory.device != device || memory.bytes != bytes ||
+          memory.vmm.has_value() != (sharing == Sharing::kFile) || !is_quiet(memory, stream)) {
+        continue;
+      }
       std::unique_ptr<Memory> found = std::move(*it);
       kept.erase(it);
       return found;
@@ -83,12 +92,12 @@ struct Slab::Keeper {
     return nullptr;
   }
   static bool is_quiet(const Memory& memory, const CudaStream& stream) {
-    std::vector<std::byte> flags(static_cast<std::size_t>(memory.peers) * kLine);
+    if (memory.writers.empty()) return true;
+    const int last = *std::max_element(memory.writers.begin(), memory.writers.end());
+    std::vector<std::byte> flags(SlabLayout::gone(last + 1));
     if (!stream.copy(flags.data(), memory.base, flags.size()).ok()) return false;
-    for (std::size_t at = 0; at < flags.size(); at += kLine) {
-      if (flags[at] == std::byte{0}) return false;
-    }
-    return true;
+    return std::all_of(memory.writers.begin(), memory.writers.end(),
+                       [&](int r) { return flags[SlabLayout::gone(r)] != std::byte{0}; });
   }
 };
 
@@ -104,14 +113,17 @@ Slab::~Slab() {
   keeper.kept.push_back(std::move(memory_));
 }
 
-Result<Slab> Slab::make(const SlabLayout& layout) {
+Result<Slab> Slab::make(const SlabLayout& layout, Sharing sharing) {
   auto memory = std::make_unique<Memory>();
   TR_RETURN_IF_ERROR(cuda_status(cudaGetDevice(&memory->device), "cudaGetDevice"));
   TR_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::make());
   memory->bytes = layout.bytes();
   if (std::unique_ptr<Memory> kept =
-          Keeper::instance().take(memory->device, memory->bytes, stream)) {
+          Keeper::instance().take(memory->device, memory->bytes, sharing, stream)) {
     memory = std::move(kept);
+  } else if (sharing == Sharing::kFile) {
+    TR_ASSIGN_OR_RETURN(memory->vmm, VmmMemory::make(memory->device, memory->bytes));
+    memory->base = memory->vmm->base();
   } else {
     void* base = nullptr;
     TR_RETURN_IF_ERROR(cuda_status(
@@ -119,15 +131,31 @@ Result<Slab> Slab::make(const SlabLayout& layout) {
         "cudaMalloc of " + std::to_string(memory->bytes) + " bytes for the links of this rank"));
     memory->base = static_cast<std::byte*>(base);
   }
-  memory->peers = 0;
+  memory->writers.clear();
   Slab slab(std::move(memory));
-  TR_RETURN_IF_ERROR(stream.clear(slab.base(), slab.bytes()));
+  TR_RETURN_IF_ERROR(stream.clear(slab.base(), layout.bytes()));
   return slab;
 }
 
-void Slab::set_peers(int peers) { memory_->peers = peers; }
+void Slab::set_writers(std::vector<int> writers) { memory_->writers = std::move(writers); }
 
 std::byte* Slab::base() const { return memory_->base; }
-std::size_t Slab::bytes() const { return memory_->bytes; }
+std::size_t Slab::bytes() const { return memory_->vmm ? memory_->vmm->bytes() : memory_->bytes; }
+
+SlabAddress Slab::address() const {
+  SlabAddress address;
+  address.base = base();
+  address.bytes = bytes();
+  if (memory_->vmm) {
+    address.memory = memory_->vmm->handle();
+  } else {
+    // Where it fails, peers in other processes will say that they cannot open it.
+    (void)cudaIpcGetMemHandle(&address.handle, base());
+    (void)cudaGetLastError();
+  }
+  return address;
+}
+
+Result<UniqueFd> Slab::file() const { return memory_->vmm->file(); }
 
 }  // namespace treering::cuda_ipc

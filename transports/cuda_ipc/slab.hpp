@@ -9,17 +9,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cuda.h>
+#include <cuda_runtime.h>
 #include <memory>
+#include <vector>
 
 #include "core/device_link.hpp"
 #include "core/status.hpp"
+#include "core/unique_fd.hpp"
 #include "transports/device_links.hpp"
 
 namespace treering::cuda_ipc {
 
-// Where things lie in a slab; the same on all ranks.
+// Where things lie in a slab; the same on all ranks. A slab of pinned memory (pinned.hpp) is laid
+// out alike, for those few ranks that write there, and has no `ends`.
 struct SlabLayout {
-  int size = 0;  // ranks
+  int size = 0;  // ranks that write there
   int channels = 0;
   std::uint32_t slot_bytes[kNumDeviceProtocols] = {};  // whole_lines of something
 
@@ -32,7 +37,7 @@ struct SlabLayout {
     std::size_t slots = 0;
   };
   End end(DeviceProtocol protocol, int channel, DeviceLinkClass cls, int peer) const;
-  std::size_t gone(int peer) const;   // a 64-bit flag that the peer sets when it leaves
+  static std::size_t gone(int peer);  // a 64-bit flag that the peer sets when it leaves
   std::size_t hello(int peer) const;  // 64 bits that the peer writes to show that it can
   std::size_t ends() const;           // DeviceLinkEnds of the rank itself
   std::size_t bytes() const;
@@ -41,18 +46,31 @@ struct SlabLayout {
   std::size_t protocol_bytes(DeviceProtocol protocol) const;  // of all its links
 };
 
+// How a slab goes to other processes: as a file descriptor (vmm.hpp), or as a handle of CUDA IPC.
+enum class Sharing : std::uint8_t { kFile, kHandle };
+
+// What peers must know to reach a slab. Plain bytes.
+struct SlabAddress {
+  std::byte* base = nullptr;  // in its process
+  std::size_t bytes = 0;
+  CUmemGenericAllocationHandle memory = 0;  // kFile: in its process
+  cudaIpcMemHandle_t handle = {};           // kHandle: in other processes
+};
+
 class Slab {
  public:
-  // Zeroed device memory of the current device, which nobody else knows yet.
-  static Result<Slab> make(const SlabLayout& layout);
-  // How many peers must have said that they are done with it before it is used again.
-  void set_peers(int peers);
+  // Zeroed memory of the current device, which nobody else knows yet.
+  static Result<Slab> make(const SlabLayout& layout, Sharing sharing);
+  // Those who must have said that they are gone before the memory is used again.
+  void set_writers(std::vector<int> writers);
   Slab(Slab&&) noexcept;
   Slab& operator=(Slab&&) noexcept;
   ~Slab();
 
   std::byte* base() const;
   std::size_t bytes() const;
+  SlabAddress address() const;
+  Result<UniqueFd> file() const;  // kFile: to be handed over
 
  private:
   struct Memory;

@@ -20,6 +20,7 @@ namespace {
 // What a rank tells the others about its memory; bytes.
 struct WindowCard {
   pid_t pid = 0;
+  int device = 0;
   std::byte* base = nullptr;  // of the allocation, in its process
   std::size_t offset = 0;     // of the window in it
   std::size_t bytes = 0;
@@ -93,6 +94,7 @@ Result<WindowCard> offer(int device, void* ptr, std::size_t bytes) {
   std::size_t allocated = 0;
   TR_RETURN_IF_ERROR(find_allocation(ptr, &card.base, &allocated));
   card.pid = ::getpid();
+  card.device = device;
   card.bytes = bytes;
   card.offset = static_cast<std::size_t>(static_cast<std::byte*>(ptr) - card.base);
   if (bytes > allocated - card.offset) {
@@ -122,6 +124,13 @@ Result<WindowMap> reach(int device, const std::vector<WindowCard>& cards, const 
           cuda_status(cudaIpcOpenMemHandle(&base, card.handle, cudaIpcMemLazyEnablePeerAccess),
                       "cudaIpcOpenMemHandle of the window of rank " + std::to_string(r)));
       opened->add(base);
+    } else if (card.device != device) {
+      // Slabs that are mapped by descriptors needed no such access.
+      const cudaError_t error = cudaDeviceEnablePeerAccess(card.device, 0);
+      if (error != cudaErrorPeerAccessAlreadyEnabled) {
+        TR_RETURN_IF_ERROR(cuda_status(error, "cudaDeviceEnablePeerAccess"));
+      }
+      (void)cudaGetLastError();
     }
     map.base.push_back(static_cast<std::byte*>(base) + card.offset);
     map.bytes.push_back(card.bytes);
@@ -132,9 +141,11 @@ Result<WindowMap> reach(int device, const std::vector<WindowCard>& cards, const 
 
 }  // namespace
 
-Result<WindowMap> map_windows(int device, void* ptr, std::size_t bytes, Rendezvous& rendezvous) {
+Result<WindowMap> map_windows(int device, void* ptr, std::size_t bytes, const Status& reached,
+                              Rendezvous& rendezvous) {
   const OnDevice on(device);
-  const Result<WindowCard> mine = offer(device, ptr, bytes);
+  const Result<WindowCard> mine =
+      reached.ok() ? offer(device, ptr, bytes) : Result<WindowCard>(reached);
   TR_ASSIGN_OR_RETURN(const std::vector<WindowCard> cards, exchange(rendezvous, mine));
   Result<WindowMap> map = reach(device, cards, mine.value());
 

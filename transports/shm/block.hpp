@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/status.hpp"
-#include "transports/shm/segment.hpp"
+#include "transports/segment.hpp"
 
 namespace treering::shm {
 

@@ -11,8 +11,8 @@
 
 #include "bootstrap/rendezvous.hpp"
 #include "transports/exchange.hpp"
+#include "transports/hand_over.hpp"
 #include "transports/registry.hpp"
-#include "transports/shm/hand_over.hpp"
 #include "transports/shm/shm_transport.hpp"
 
 namespace treering {
@@ -131,19 +131,22 @@ Result<std::vector<PeerInfo>> meet(int rank, Own& own, const std::vector<Card>& 
       peers[r].keep_connection = card.pid_namespace != own.card.pid_namespace ||
                                  card.pid_namespace == 0 || card.pidfds_work == 0 ||
                                  own.card.pidfds_work == 0;
-      neighbours.push_back(
-          {static_cast<int>(r), card.doorbell, own.segment->bytes(), peers[r].keep_connection});
+      neighbours.push_back({static_cast<int>(r), card.doorbell, peers[r].keep_connection});
       continue;
     }
     peers[r].segment = Segment::find(card.segment);
     if (!peers[r].segment)
       return remote_error("rank " + std::to_string(r) + ", a thread of this process, gave up");
   }
+  const auto take = [&](std::size_t i, UniqueFd file) -> Status {
+    const auto r = static_cast<std::size_t>(neighbours[i].rank);
+    TR_ASSIGN_OR_RETURN(peers[r].segment, Segment::map(file.get(), own.segment->bytes()));
+    return {};
+  };
   TR_ASSIGN_OR_RETURN(std::vector<Received> received,
-                      own.hand_over.run(rank, own.memory_file.get(), neighbours, timeout_ms));
+                      own.hand_over.run(rank, own.memory_file.get(), neighbours, take, timeout_ms));
   for (std::size_t i = 0; i < neighbours.size(); ++i) {
     const auto r = static_cast<std::size_t>(neighbours[i].rank);
-    peers[r].segment = std::move(received[i].segment);
     peers[r].pid = received[i].pid;
     peers[r].own_end = std::move(received[i].own_end);
     connections[r] = std::move(received[i].connection);

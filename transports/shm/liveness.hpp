@@ -14,7 +14,7 @@
 #include "core/status.hpp"
 #include "core/unique_fd.hpp"
 #include "transports/board.hpp"
-#include "transports/shm/process.hpp"
+#include "transports/process.hpp"
 
 namespace treering::shm {
 

@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include <utility>
 
+#include "transports/segment.hpp"
 #include "transports/shm/block.hpp"
 #include "transports/shm/layout.hpp"
-#include "transports/shm/segment.hpp"
 
 namespace treering {
 namespace shm {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "transports/segment.hpp"
 #include "transports/shm/layout.hpp"
 #include "transports/shm/liveness.hpp"
-#include "transports/shm/segment.hpp"
 #include "transports/transport.hpp"
 
 namespace treering::shm {

@@ -6,8 +6,8 @@
 
 #include "bootstrap/rendezvous.hpp"
 #include "transports/exchange.hpp"
+#include "transports/hand_over.hpp"
 #include "transports/shm/block.hpp"
-#include "transports/shm/hand_over.hpp"
 #include "transports/shm/shm_transport.hpp"
 
 namespace treering::shm {
@@ -49,17 +49,20 @@ Result<WindowMap> meet(int rank, Own own, const std::vector<WindowCard>& cards,
   for (std::size_t r = 0; r < cards.size(); ++r) {
     const int peer = static_cast<int>(r);
     if (!peers[r].same_process) {
-      neighbours.push_back({peer, cards[r].doorbell, cards[r].block_bytes, false});
+      neighbours.push_back({peer, cards[r].doorbell, false});
       continue;
     }
     segments[r] = Segment::find(cards[r].block);
     if (!segments[r])
       return remote_error("rank " + std::to_string(r) + ", a thread of this process, gave up");
   }
-  TR_ASSIGN_OR_RETURN(std::vector<Received> received,
-                      own.hand_over.run(rank, own.hold.memory_file(), neighbours, timeout_ms));
-  for (std::size_t i = 0; i < neighbours.size(); ++i)
-    segments[static_cast<std::size_t>(neighbours[i].rank)] = std::move(received[i].segment);
+  const auto take = [&](std::size_t i, UniqueFd file) -> Status {
+    const auto r = static_cast<std::size_t>(neighbours[i].rank);
+    TR_ASSIGN_OR_RETURN(segments[r], Segment::map(file.get(), cards[r].block_bytes));
+    return {};
+  };
+  TR_RETURN_IF_ERROR(
+      own.hand_over.run(rank, own.hold.memory_file(), neighbours, take, timeout_ms).status());
 
   WindowMap map;
   for (std::size_t r = 0; r < cards.size(); ++r) {

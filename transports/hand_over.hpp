@@ -1,4 +1,4 @@
-// The hand-over: every rank gives the descriptor of a memory file to every rank of another process.
+// The hand-over: every rank gives a descriptor, that of memory, to every rank of another process.
 //
 // Each rank listens on an abstract Unix socket (no name in any file system), whose random name and
 // token go round by the rendezvous. Each rank then connects to every other one, sends one packet
@@ -9,18 +9,16 @@
 // ignored and cost nobody a place.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
+#include <functional>
 #include <sys/types.h>
+#include <utility>
 #include <vector>
 
 #include "core/status.hpp"
 #include "core/unique_fd.hpp"
-#include "transports/shm/process.hpp"
-#include "transports/shm/segment.hpp"
+#include "transports/process.hpp"
 
-namespace treering::shm {
+namespace treering {
 
 // Where a rank listens. Plain bytes: part of a rendezvous blob.
 struct Doorbell {
@@ -28,21 +26,23 @@ struct Doorbell {
   Token secret{};  // proves that a caller has read the rendezvous
 };
 
-// A rank to exchange memory files with.
+// A rank to exchange descriptors with.
 struct Neighbour {
   int rank = -1;
   Doorbell doorbell;
-  std::size_t bytes = 0;         // the size of its memory file
   bool keep_connection = false;  // the same at both ends: the end of the connection shows who ended
 };
 
-// What came from a neighbour.
+// What is known of a neighbour afterwards, beside its descriptor.
 struct Received {
-  std::shared_ptr<Segment> segment;
   pid_t pid = 0;        // of its process, as this process sees it; 0 = not visible from here
   UniqueFd connection;  // at its end of file the neighbour is gone; valid if keep_connection
   UniqueFd own_end;     // the neighbour watches the other end of this; valid if keep_connection
 };
+
+// What to do with the descriptor that came from neighbours[i]: at once, so that few are open at a
+// time, whatever the number of neighbours.
+using TakeFile = std::function<Status(std::size_t i, UniqueFd file)>;
 
 class HandOver {
  public:
@@ -51,11 +51,11 @@ class HandOver {
 
   const Doorbell& doorbell() const { return doorbell_; }
 
-  // Gives `memory_file` to each neighbour and maps theirs; the results are in the neighbours'
-  // order. Goes on with the other neighbours after a failure, so that one failing pair costs nobody
-  // else the deadline; returns the first failure. Collective over the neighbours; once.
-  Result<std::vector<Received>> run(int rank, int memory_file,
-                                    const std::vector<Neighbour>& neighbours, int timeout_ms);
+  // Gives `file` to each neighbour and takes theirs; the results are in the neighbours' order. Goes
+  // on with the other neighbours after a failure, one of `take` too, so that one failing pair costs
+  // nobody else the deadline; returns the first failure. Collective over the neighbours; once.
+  Result<std::vector<Received>> run(int rank, int file, const std::vector<Neighbour>& neighbours,
+                                    const TakeFile& take, int timeout_ms);
 
  private:
   HandOver(Doorbell doorbell, UniqueFd listener)
@@ -65,4 +65,4 @@ class HandOver {
   UniqueFd listener_;
 };
 
-}  // namespace treering::shm
+}  // namespace treering

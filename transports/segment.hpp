@@ -19,7 +19,7 @@
 #include "core/status.hpp"
 #include "core/unique_fd.hpp"
 
-namespace treering::shm {
+namespace treering {
 
 struct SegmentKey {
   dev_t device = 0;
@@ -60,4 +60,4 @@ class Segment {
   std::size_t bytes_;
 };
 
-}  // namespace treering::shm
+}  // namespace treering

@@ -1,4 +1,4 @@
-#include "transports/shm/segment.hpp"
+#include "transports/segment.hpp"
 
 #include <atomic>
 #include <cerrno>
@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "transports/shm/layout.hpp"
-
 // Younger than the C library's headers.
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -21,7 +19,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace treering::shm {
+namespace treering {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -55,7 +53,7 @@ Status make_resident(std::byte* first, std::size_t bytes) {
   static const auto kPage = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(first);
   const std::uintptr_t begin = address / kPage * kPage;
-  const std::uintptr_t end = round_up(address + bytes, kPage);
+  const std::uintptr_t end = (address + bytes + kPage - 1) / kPage * kPage;
   if (begin == end) return {};
   auto* const page = reinterpret_cast<std::byte*>(begin);
   if (::madvise(page, end - begin, MADV_POPULATE_WRITE) == 0) return {};
@@ -111,4 +109,4 @@ Segment::~Segment() {
   if (it != table().segments.end() && it->second.expired()) table().segments.erase(it);
 }
 
-}  // namespace treering::shm
+}  // namespace treering

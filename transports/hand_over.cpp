@@ -1,4 +1,4 @@
-#include "transports/shm/hand_over.hpp"
+#include "transports/hand_over.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +14,7 @@
 #include "core/deadline.hpp"
 #include "core/rank_list.hpp"
 
-namespace treering::shm {
+namespace treering {
 namespace {
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to its limit; a full one is tried again
@@ -113,13 +113,14 @@ std::optional<Arrival> receive_packet(int socket) {
 // One run of the hand-over.
 class Exchange {
  public:
-  Exchange(int rank, int memory_file, const Doorbell& doorbell, UniqueFd listener,
-           const std::vector<Neighbour>& neighbours)
+  Exchange(int rank, int file, const Doorbell& doorbell, UniqueFd listener,
+           const std::vector<Neighbour>& neighbours, const TakeFile& take)
       : rank_(rank),
-        memory_file_(memory_file),
+        file_(file),
         doorbell_(doorbell),
         listener_(std::move(listener)),
         neighbours_(neighbours),
+        take_(take),
         pairs_(neighbours.size()),
         received_(neighbours.size()) {}
 
@@ -194,7 +195,7 @@ class Exchange {
     Packet packet;
     packet.secret = neighbours_[i].doorbell.secret;
     packet.rank = rank_;
-    if (!send_packet(socket.get(), packet, memory_file_)) return errno;
+    if (!send_packet(socket.get(), packet, file_)) return errno;
     pairs_[i].gift = Gift::kSent;
     pairs_[i].out = std::move(socket);
     return 0;
@@ -263,12 +264,11 @@ class Exchange {
       note(system_error("cannot receive the memory of " + rank_list({it->rank}), EMFILE));
       return;
     }
-    Result<std::shared_ptr<Segment>> segment = Segment::map(arrival->fd.get(), it->bytes);
-    if (!segment.ok()) {
-      note(segment.status().with_context("while mapping the memory of " + rank_list({it->rank})));
+    const Status mapped = take_(i, std::move(arrival->fd));
+    if (!mapped.ok()) {
+      note(mapped.with_context("while mapping the memory of " + rank_list({it->rank})));
       return;
     }
-    received_[i].segment = std::move(segment).value();
     if (it->keep_connection) received_[i].connection = std::move(caller);
   }
 
@@ -290,10 +290,11 @@ class Exchange {
   }
 
   int rank_;
-  int memory_file_;
+  int file_;
   const Doorbell& doorbell_;
   UniqueFd listener_;
   const std::vector<Neighbour>& neighbours_;
+  const TakeFile& take_;
   std::vector<Pair> pairs_;         // by neighbour
   std::vector<Received> received_;  // by neighbour
   std::vector<UniqueFd> callers_;   // accepted, nothing received yet
@@ -316,10 +317,10 @@ Result<HandOver> HandOver::open() {
   return HandOver(doorbell, std::move(listener));
 }
 
-Result<std::vector<Received>> HandOver::run(int rank, int memory_file,
+Result<std::vector<Received>> HandOver::run(int rank, int file,
                                             const std::vector<Neighbour>& neighbours,
-                                            int timeout_ms) {
-  return Exchange(rank, memory_file, doorbell_, std::move(listener_), neighbours).run(timeout_ms);
+                                            const TakeFile& take, int timeout_ms) {
+  return Exchange(rank, file, doorbell_, std::move(listener_), neighbours, take).run(timeout_ms);
 }
 
-}  // namespace treering::shm
+}  // namespace treering

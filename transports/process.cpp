@@ -1,4 +1,4 @@
-#include "transports/shm/process.hpp"
+#include "transports/process.hpp"
 
 #include <cerrno>
 #include <map>
@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace treering::shm {
+namespace treering {
 namespace {
 
 UniqueFd open_pidfd(pid_t pid) {  // the kernel closes it on exec
@@ -98,4 +98,4 @@ bool ProcessWatch::ended() const {
   return ::poll(&entry, 1, 0) > 0;
 }
 
-}  // namespace treering::shm
+}  // namespace treering

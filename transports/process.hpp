@@ -9,7 +9,7 @@
 #include "core/status.hpp"
 #include "core/unique_fd.hpp"
 
-namespace treering::shm {
+namespace treering {
 
 using Token = std::array<std::uint64_t, 2>;  // 128 random bits
 
@@ -46,4 +46,4 @@ class ProcessWatch {
   UniqueFd fd_;
 };
 
-}  // namespace treering::shm
+}  // namespace treering
