@@ -95,6 +95,8 @@ constexpr Algorithm kAlgorithms[] = {
     row("window", C::kAllReduce, window::two_shot_all_reduce<P>, per_rank, several_ranks,
         kFixed | kInPlace | kWindows, kFolklore,
         "S read and S written in place, 1 step between 2 signals"),
+    row("window_one_shot", C::kAllReduce, window::one_shot_all_reduce<P>, whole, several_ranks,
+        kFixed | kWindows, kFolklore, "(n-1) S read in place, 1 step between 2 signals"),
 
     row("local", C::kReduce, local::fold<P>, whole, one_rank, kFixed | kInPlace, kFolklore,
         "nothing is sent"),

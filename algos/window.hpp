@@ -16,6 +16,17 @@ TR_HD void two_shot_all_reduce(P& p) {
   p.await_all();
 }
 
+// Every rank folds everything from all inputs, and stores to nobody else: no peer's store is waited
+// for. (In place a rank would overwrite what others still read.)
+template <class P>
+TR_HD void one_shot_all_reduce(P& p) {
+  p.publish();
+  p.await_all();
+  p.reduce_from_all(0, Last::kYes);
+  p.publish();
+  p.await_all();
+}
+
 template <class P>
 TR_HD void reduce_scatter(P& p) {
   p.publish();

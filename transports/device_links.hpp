@@ -11,6 +11,7 @@
 
 #include "core/device_link.hpp"
 #include "core/status.hpp"
+#include "transports/window_map.hpp"
 
 namespace treering {
 
@@ -41,6 +42,13 @@ class DeviceLinks {
   // in pinned host memory.
   // Empty, or why it is not; the same text on all ranks.
   virtual const std::string& why_no_ll128() const = 0;
+
+  // Collective over the ranks: maps [ptr, ptr + bytes) of every rank's device memory, as
+  // Transport::map_windows does the host's. It may begin anywhere in an allocation by cudaMalloc on
+  // device(), which must not be freed as long as any rank's map lives. Either all ranks get it or
+  // none: what one rank brings that cannot be mapped is an error on all, which names the rank.
+  virtual Result<WindowMap> map_windows(void* ptr, std::size_t bytes,
+                                        Rendezvous& rendezvous) const = 0;
 };
 
 // Collective over the ranks of `rendezvous`; each rank brings its thread's current CUDA device.

@@ -17,17 +17,11 @@
 #include "core/status.hpp"
 #include "transports/board.hpp"
 #include "transports/fifo.hpp"
+#include "transports/window_map.hpp"
 
 namespace treering {
 
 class Rendezvous;  // bootstrap/rendezvous.hpp
-
-// Memory of every rank that this rank can reach: base[r], bytes[r], in this process's addresses.
-struct WindowMap {
-  std::vector<std::byte*> base;
-  std::vector<std::size_t> bytes;
-  std::shared_ptr<void> mapping;  // keeps the peers' memory mapped
-};
 
 class Transport {
  public:

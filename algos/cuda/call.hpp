@@ -45,6 +45,9 @@ struct DeviceCall {
   // partitions still point.
   const std::uint64_t* tables_from = nullptr;
   std::uint64_t tables[4 * kMaxDeviceRanks];
+  // Behind them, for algorithms on windows: where rank r sees this rank's in and out, at seen_at +
+  // 2 r and the next.
+  std::uint32_t seen_at = 0;
 };
 
 // A send or receive. What both ends must agree on follows from type and count, but for `data`.

@@ -10,11 +10,13 @@
 #include "algos/cuda/messages.cuh"
 #include "algos/cuda/prims.cuh"
 #include "algos/cuda/simple.cuh"
+#include "algos/cuda/windows.cuh"
 #include "algos/direct.hpp"
 #include "algos/local.hpp"
 #include "algos/pairwise.hpp"
 #include "algos/ring.hpp"
 #include "algos/tree.hpp"
+#include "algos/window.hpp"
 
 namespace treering::cuda {
 namespace {
@@ -37,7 +39,7 @@ run(TR_PARAMETER DeviceCall call) {
 using C = Collective;
 namespace a = algos;
 
-// Every algorithm of the device, once for each protocol.
+// Algorithms on links, once for each protocol.
 template <class P>
 std::span<const DeviceKernel> kernels_of() {
   using Prims = CudaPrims<P>;
@@ -77,9 +79,22 @@ std::span<const DeviceKernel> kernels_of() {
   return kKernels;
 }
 
-template <class P>
-const DeviceKernel* find_in(Collective collective, std::string_view algorithm) {
-  for (const DeviceKernel& kernel : kernels_of<P>()) {
+// Those on windows, whose signals are messages of Simple.
+std::span<const DeviceKernel> window_kernels() {
+  using P = Simple;
+  using Prims = CudaPrims<P>;
+  static const DeviceKernel kKernels[] = {
+      {C::kAllReduce, "window", P::kId, run<P, a::window::two_shot_all_reduce<Prims>>},
+      {C::kAllReduce, "window_one_shot", P::kId, run<P, a::window::one_shot_all_reduce<Prims>>},
+      {C::kAllGather, "window", P::kId, run<P, a::window::all_gather<Prims>>},
+      {C::kReduceScatter, "window", P::kId, run<P, a::window::reduce_scatter<Prims>>},
+  };
+  return kKernels;
+}
+
+const DeviceKernel* find_in(std::span<const DeviceKernel> kernels, Collective collective,
+                            std::string_view algorithm) {
+  for (const DeviceKernel& kernel : kernels) {
     if (kernel.collective == collective && algorithm == kernel.algorithm) return &kernel;
   }
   return nullptr;
@@ -95,9 +110,8 @@ cudaError_t load_kernel(Kernel entry, int* blocks) {
   return error;
 }
 
-template <class P>
-cudaError_t load_kernels_of(int* blocks) {
-  for (const DeviceKernel& kernel : kernels_of<P>()) {
+cudaError_t load_all(std::span<const DeviceKernel> kernels, int* blocks) {
+  for (const DeviceKernel& kernel : kernels) {
     const cudaError_t error = load_kernel(kernel.entry, blocks);
     if (error != cudaSuccess) return error;
   }
@@ -109,12 +123,14 @@ cudaError_t load_kernels_of(int* blocks) {
 const DeviceKernel* find_kernel(Collective collective, std::string_view algorithm,
                                 DeviceProtocol protocol) {
   switch (protocol) {
-    case DeviceProtocol::kSimple:
-      return find_in<Simple>(collective, algorithm);
+    case DeviceProtocol::kSimple: {
+      const DeviceKernel* found = find_in(kernels_of<Simple>(), collective, algorithm);
+      return found != nullptr ? found : find_in(window_kernels(), collective, algorithm);
+    }
     case DeviceProtocol::kLL:
-      return find_in<LL>(collective, algorithm);
+      return find_in(kernels_of<LL>(), collective, algorithm);
     case DeviceProtocol::kLL128:
-      return find_in<LL128>(collective, algorithm);
+      return find_in(kernels_of<LL128>(), collective, algorithm);
   }
   return nullptr;
 }
@@ -132,9 +148,10 @@ int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messag
 
 int load_kernels(int* blocks) {
   int device = 0, processors = 0, per_processor = std::numeric_limits<int>::max();
-  cudaError_t error = load_kernels_of<Simple>(&per_processor);
-  if (error == cudaSuccess) error = load_kernels_of<LL>(&per_processor);
-  if (error == cudaSuccess) error = load_kernels_of<LL128>(&per_processor);
+  cudaError_t error = load_all(kernels_of<Simple>(), &per_processor);
+  if (error == cudaSuccess) error = load_all(window_kernels(), &per_processor);
+  if (error == cudaSuccess) error = load_all(kernels_of<LL>(), &per_processor);
+  if (error == cudaSuccess) error = load_all(kernels_of<LL128>(), &per_processor);
   if (error == cudaSuccess) {
     error = load_kernel(run_messages<Simple, kFewMessages>, &per_processor);
   }

@@ -8,6 +8,7 @@
 #include "algos/cuda/call.hpp"
 #include "algos/cuda/fault.cuh"
 #include "algos/cuda/fold.cuh"
+#include "algos/cuda/link_set.cuh"
 #include "algos/cuda/ptx_memory.cuh"
 #include "algos/cuda/wait.cuh"
 #include "algos/prims.hpp"
@@ -20,27 +21,17 @@ using algos::Peers;
 using algos::Space;
 using algos::Verb;
 
-// Links of one class: to a few peers, or to the ranks [first, end) but the own one.
-struct LinkSet {
-  DeviceLinkClass cls = DeviceLinkClass::kPair0;
-  std::int16_t count = 0;
-  std::int16_t first = 0;
-  std::int16_t skip = -1;
-  bool listed = false;
-  Peers peers;
-
-  // In the order of the ranks, as the recorder sorts them: it is the order of the fold.
-  TR_DEVICE int peer(int i) const {
-    if (listed) return peers.rank[i];
-    return first + i + (skip >= first && first + i >= skip ? 1 : 0);
-  }
-};
-
 // What the threads of a block share. Lies in shared memory; without constructors.
 struct BlockState {
   // Of this block's channel, loaded once: the collectives' two classes, or the messages' only one.
   DeviceLinkEnds ends[2][kMaxDeviceRanks];
   FoldArgs fold;
+  // Where the peers' buffers are, in this process's addresses; the window verbs' (windows.cuh).
+  struct Buffers {
+    std::byte* in;
+    std::byte* out;
+  };
+  Buffers peers[kMaxDeviceRanks];
   // DeviceReport::State, of a fold with the input (fold_failure). Two, so that no thread can still
   // read the one of the last phase when another writes that of the next one: all must leave at the
   // same barrier.
@@ -67,10 +58,10 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
 
   TR_DEVICE LinkSet nobody() const { return {}; }
   TR_DEVICE LinkSet nowhere() const { return {}; }
-  TR_DEVICE LinkSet from(int q, int channel = 0) const { return one(q, channel); }
-  TR_DEVICE LinkSet to(int q, int channel = 0) const { return one(q, channel); }
-  TR_DEVICE LinkSet from(const Peers& p, int channel = 0) const { return few(p, channel); }
-  TR_DEVICE LinkSet to(const Peers& p, int channel = 0) const { return few(p, channel); }
+  TR_DEVICE LinkSet from(int q, int channel = 0) const { return LinkSet::one(q, channel); }
+  TR_DEVICE LinkSet to(int q, int channel = 0) const { return LinkSet::one(q, channel); }
+  TR_DEVICE LinkSet from(const Peers& p, int channel = 0) const { return LinkSet::few(p, channel); }
+  TR_DEVICE LinkSet to(const Peers& p, int channel = 0) const { return LinkSet::few(p, channel); }
   TR_DEVICE LinkSet from_ranks(int a, int b) const { return range(a, b, DeviceLinkClass::kPair0); }
   TR_DEVICE LinkSet to_ranks(int a, int b) const { return range(a, b, DeviceLinkClass::kPair0); }
   TR_DEVICE LinkSet from_each() const { return from_ranks(0, size()); }
@@ -79,7 +70,23 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   // and every reader then reads its own memory.
   TR_DEVICE LinkSet to_all() const { return range(0, size(), DeviceLinkClass::kPair1); }
   TR_DEVICE LinkSet from_all_casts() const { return to_all(); }
-  TR_DEVICE LinkSet from_cast(int q) const { return one(q, 1); }
+  TR_DEVICE LinkSet from_cast(int q) const { return LinkSet::one(q, 1); }
+
+  // The window verbs (windows.cuh).
+  TR_DEVICE void publish();
+  TR_DEVICE void await_all();
+  TR_DEVICE void reduce_from_all(int chunk, Last last) {
+    step(Verb::kReduceFromAll, LinkSet::windows(0, size(), rank()), algos::in(chunk),
+         algos::out(chunk), nowhere(), last);
+  }
+  TR_DEVICE void reduce_store_all(int chunk, Last last) {
+    const LinkSet others = LinkSet::windows(0, size(), rank());
+    step(Verb::kReduceStoreAll, others, algos::in(chunk), algos::out(chunk), others, last);
+  }
+  TR_DEVICE void copy_from(int q, int chunk) {
+    step(Verb::kCopyFrom, LinkSet::windows(q, q + 1, rank()), Chunk{}, algos::out(chunk), nowhere(),
+         Last::kNo);
+  }
 
   // Where all code of an algorithm meets: one function for all kernels of a protocol. What it
   // holds, the fold of every type and operator, would make each kernel as large as all are
@@ -117,9 +124,9 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
         {e.rx.slots, e.rx.tail, e.rx.head, load_relaxed(&e.rx.next)}};
   }
   TR_DEVICE int num_ends() const { return (is_messages() ? 1 : 2) * call_.size; }
-  TR_DEVICE LinkSet one(int q, int channel) const;
-  TR_DEVICE LinkSet few(const Peers& peers, int channel) const;
-  TR_DEVICE LinkSet range(int first, int end, DeviceLinkClass cls) const;
+  TR_DEVICE LinkSet range(int first, int end, DeviceLinkClass cls) const {
+    return LinkSet::range(first, end, rank(), cls);
+  }
   TR_DEVICE DeviceLinkEnds& ends(const LinkSet& set, int i) const {
     return state_.ends[static_cast<int>(set.cls)][set.peer(i)];
   }
@@ -139,6 +146,30 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
                            std::uint64_t elems);
   TR_DEVICE void gather_links(Verb verb, const LinkSet& from, bool has_local, int chunk,
                               const LinkSet& to);
+  // The same for peers' memory, where nothing is waited for: await_all has.
+  TR_DEVICE void gather_windows(const LinkSet& from, bool has_local, int chunk, const LinkSet& to,
+                                std::uint64_t first_elem);
+  // By the thread that serves the link. False: it has given up.
+  TR_DEVICE bool wait_for_room(Verb verb, DeviceTx& tx, int peer, int chunk);
+  TR_DEVICE bool wait_for_message(Verb verb, const DeviceRx& rx, int peer, int chunk);
+  TR_DEVICE std::byte* slot_of(const DeviceTx& tx) const {
+    return tx.slots + tx.next % kDeviceSlots * slot_bytes();
+  }
+  TR_DEVICE const std::byte* slot_of(const DeviceRx& rx) const {
+    return rx.slots + rx.next % kDeviceSlots * slot_bytes();
+  }
+  TR_DEVICE std::uint32_t slot_bytes() const {
+    return call_.links.slot_bytes[static_cast<int>(Protocol::kId)];
+  }
+  // After a barrier that follows the stores of all threads.
+  TR_DEVICE void post(DeviceTx& tx);
+  TR_DEVICE static void release(DeviceRx& rx) {
+    store_release(rx.head, ++rx.next);  // pairs with has_room of the writer
+  }
+  // Of a message of so many bytes; the next one's.
+  TR_DEVICE void sign(std::uint64_t bytes) {
+    signature_ = call_signature_ + bytes * 0x9E3779B97F4A7C15ull;
+  }
   TR_DEVICE void give_up_on_input(Verb verb, const LinkSet& from, bool has_local, int chunk);
   TR_DEVICE void give_up(DeviceReport::State why, Verb verb, bool for_credit, int peer, int chunk,
                          std::uint64_t number);
@@ -209,44 +240,6 @@ TR_DEVICE void CudaPrims<Protocol>::finish() {
   }
 }
 
-template <class Protocol>
-TR_DEVICE LinkSet CudaPrims<Protocol>::one(int q, int channel) const {
-  LinkSet set;
-  set.cls = DeviceLinkClass(channel);
-  set.listed = true;
-  set.peers.add(q);
-  set.count = 1;
-  return set;
-}
-
-template <class Protocol>
-TR_DEVICE LinkSet CudaPrims<Protocol>::few(const Peers& peers, int channel) const {
-  LinkSet set;
-  set.cls = DeviceLinkClass(channel);
-  set.listed = true;
-  set.peers = peers;
-  set.count = static_cast<std::int16_t>(peers.count);
-  for (int i = 1; i < set.count; ++i) {
-    for (int j = i; j > 0 && set.peers.rank[j] < set.peers.rank[j - 1]; --j) {
-      const int higher = set.peers.rank[j - 1];
-      set.peers.rank[j - 1] = set.peers.rank[j];
-      set.peers.rank[j] = higher;
-    }
-  }
-  return set;
-}
-
-template <class Protocol>
-TR_DEVICE LinkSet CudaPrims<Protocol>::range(int first, int end, DeviceLinkClass cls) const {
-  LinkSet set;
-  set.cls = cls;
-  set.first = static_cast<std::int16_t>(first);
-  const bool own = first <= rank() && rank() < end;
-  set.skip = static_cast<std::int16_t>(own ? rank() : -1);
-  set.count = static_cast<std::int16_t>(end - first - (own ? 1 : 0));
-  return set;
-}
-
 // As Plan says (engine/plan.hpp, sized_by): by the first operand that is the caller's.
 template <class Protocol>
 TR_DEVICE std::uint64_t CudaPrims<Protocol>::step_elems(Chunk local, Chunk dst) const {
@@ -269,32 +262,55 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::step(Verb verb, const LinkSet& from, 
   }
 }
 
+template <class Protocol>
+TR_DEVICE bool CudaPrims<Protocol>::wait_for_room(Verb verb, DeviceTx& tx, int peer, int chunk) {
+  const DeviceReport::State why = wait_until(call_, [&] { return has_room(tx); });
+  if (why != DeviceReport::kFine) give_up(why, verb, true, peer, chunk, tx.next);
+  return why == DeviceReport::kFine;
+}
+
+template <class Protocol>
+TR_DEVICE bool CudaPrims<Protocol>::wait_for_message(Verb verb, const DeviceRx& rx, int peer,
+                                                     int chunk) {
+  DeviceReport::State why = wait_until(call_, [&] { return has_message(rx); });
+  if (why == DeviceReport::kFine &&
+      load_relaxed(&rx.tail[rx.next % kDeviceSlots].signature) != signature_) {
+    why = DeviceReport::kMismatch;
+  }
+  if (why != DeviceReport::kFine) give_up(why, verb, false, peer, chunk, rx.next);
+  return why == DeviceReport::kFine;
+}
+
+template <class Protocol>
+TR_DEVICE void CudaPrims<Protocol>::post(DeviceTx& tx) {
+  if constexpr (Protocol::kHasTail) {
+    DeviceTail& tail = tx.tail[tx.next % kDeviceSlots];
+    store_relaxed(&tail.signature, signature_);
+    if constexpr (kFault == Fault::kRelaxedPost) {
+      store_relaxed(&tail.number, tx.next + 1);
+    } else {
+      store_release(&tail.number, tx.next + 1);  // pairs with has_message
+    }
+  }
+  ++tx.next;
+}
+
 // One thread a link: wait for its message, or for room, and say where the slot is.
 template <class Protocol>
 TR_DEVICE void CudaPrims<Protocol>::gather_links(Verb verb, const LinkSet& from, bool has_local,
                                                  int chunk, const LinkSet& to) {
-  const std::uint32_t slot_bytes = call_.links.slot_bytes[static_cast<int>(Protocol::kId)];
   for (int i = 0; i < to.count; ++i) {
     if (!serves(to, i, true)) continue;
     DeviceTx& tx = ends(to, i).tx;
-    const DeviceReport::State why = wait_until(call_, [&] { return has_room(tx); });
-    if (why != DeviceReport::kFine) give_up(why, verb, true, to.peer(i), chunk, tx.next);
-    state_.fold.outputs[i] = {tx.slots + tx.next % kDeviceSlots * slot_bytes, tx.next + 1};
+    (void)wait_for_room(verb, tx, to.peer(i), chunk);
+    state_.fold.outputs[i] = {slot_of(tx), tx.next + 1};
   }
   for (int i = 0; i < from.count; ++i) {
     if (!serves(from, i, false)) continue;
     const DeviceRx& rx = ends(from, i).rx;
-    if constexpr (Protocol::kHasTail) {
-      const int peer = from.peer(i);
-      const DeviceReport::State why = wait_until(call_, [&] { return has_message(rx); });
-      if (why != DeviceReport::kFine) {
-        give_up(why, verb, false, peer, chunk, rx.next);
-      } else if (load_relaxed(&rx.tail[rx.next % kDeviceSlots].signature) != signature_) {
-        give_up(DeviceReport::kMismatch, verb, false, peer, chunk, rx.next);
-      }
-    }
-    state_.fold.inputs[place(from, i, has_local)] = {
-        const_cast<std::byte*>(rx.slots) + rx.next % kDeviceSlots * slot_bytes, rx.next + 1};
+    if constexpr (Protocol::kHasTail) (void)wait_for_message(verb, rx, from.peer(i), chunk);
+    state_.fold.inputs[place(from, i, has_local)] = {const_cast<std::byte*>(slot_of(rx)),
+                                                     rx.next + 1};
   }
 }
 
@@ -306,9 +322,14 @@ TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Ch
   const std::uint64_t bytes = elems * elem_bytes;
   const bool has_local = local.space == Space::kIn || local.space == Space::kOut;
   const bool has_dst = dst.space == Space::kOut;
-  signature_ = call_signature_ + bytes * 0x9E3779B97F4A7C15ull;
+  const int chunk = has_dst ? dst.index : local.index;
+  sign(bytes);
   FoldArgs& fold = state_.fold;
-  gather_links(verb, from, has_local, has_dst ? dst.index : local.index, to);
+  if (Protocol::kHasTail && from.is_windows) {
+    gather_windows(from, has_local, chunk, to, first_elem);
+  } else {
+    gather_links(verb, from, has_local, chunk, to);
+  }
   int lower = 0;
   for (int i = 0; i < from.count; ++i) lower += from.peer(i) < rank() ? 1 : 0;
   const bool scaled = call_.scaled && local.space == Space::kIn;
@@ -341,35 +362,21 @@ TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Ch
                          moves ? RedOp::kNone : call_.op, call_.factor);
   }
   if constexpr (!Protocol::kHasTail) {
-    const std::uint32_t slot_bytes = call_.links.slot_bytes[static_cast<int>(Protocol::kId)];
-    for (int i = 0; i < to.count; ++i) Protocol::cover(fold.outputs[i], bytes, slot_bytes);
+    for (int i = 0; i < to.count; ++i) Protocol::cover(fold.outputs[i], bytes, slot_bytes());
   }
   if constexpr (kFault != Fault::kNoBarrierBeforePost) barrier_sync(0, block_threads());
   failed_ = state_.fold_failed != DeviceReport::kFine;
   if (failed_) {
-    if (thread_id() == 0)
-      give_up_on_input(verb, from, has_local, has_dst ? dst.index : local.index);
+    if (thread_id() == 0) give_up_on_input(verb, from, has_local, chunk);
     return;
   }
+  if (Protocol::kHasTail && from.is_windows) return;  // publish says it
 
   for (int i = 0; i < to.count; ++i) {
-    if (!serves(to, i, true)) continue;
-    DeviceTx& tx = ends(to, i).tx;
-    if constexpr (Protocol::kHasTail) {
-      DeviceTail& tail = tx.tail[tx.next % kDeviceSlots];
-      store_relaxed(&tail.signature, signature_);
-      if constexpr (kFault == Fault::kRelaxedPost) {
-        store_relaxed(&tail.number, tx.next + 1);
-      } else {
-        store_release(&tail.number, tx.next + 1);  // pairs with has_message
-      }
-    }
-    ++tx.next;
+    if (serves(to, i, true)) post(ends(to, i).tx);
   }
   for (int i = 0; i < from.count; ++i) {
-    if (!serves(from, i, false)) continue;
-    DeviceRx& rx = ends(from, i).rx;
-    store_release(rx.head, ++rx.next);  // pairs with has_room of the writer
+    if (serves(from, i, false)) release(ends(from, i).rx);
   }
 }
 

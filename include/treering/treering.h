@@ -177,12 +177,15 @@ TR_API tr_result_t tr_group_end(void);
 
 /* ---- Memory -----------------------------------------------------------------------------------
  */
-/* Local: page-aligned memory that peers can map once it is registered. */
+/* Local: page-aligned host memory that peers can map once it is registered. */
 TR_API tr_result_t tr_mem_alloc(void** ptr, size_t bytes);
 TR_API tr_result_t tr_mem_free(void* ptr);
-/* Collective over comm: every rank passes a range of its tr_mem_alloc memory (sizes may differ).
- * Where all ranks' buffers of a call lie in windows, data moves without copies through slots. All
- * ranks must pass buffers of windows in the same calls, or none. */
+/* Collective over comm: every rank passes a range of its tr_mem_alloc memory, or every rank a range
+ * of memory that it got from cudaMalloc on its device (sizes may differ). Either all ranks get a
+ * window or none. Where all ranks' buffers of a call lie in windows, wherever in them, and it is
+ * not small, data moves without copies through slots. All ranks must pass buffers of windows in the
+ * same calls, or none. Device memory must not be freed before every rank has deregistered it or
+ * destroyed comm. */
 TR_API tr_result_t tr_comm_register(tr_comm_t comm, void* ptr, size_t bytes, tr_window_t* window);
 TR_API tr_result_t tr_comm_deregister(tr_comm_t comm, tr_window_t window);
 

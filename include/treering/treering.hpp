@@ -143,8 +143,8 @@ class Communicator {
     return Status::of(tr_comm_set_algorithm(get(), std::string(collective).c_str(),
                                             std::string(algorithm).c_str()));
   }
-  // Collective: every rank registers a HostBuffer or other memory of tr_mem_alloc (sizes may
-  // differ).
+  // Collective: every rank registers a HostBuffer or other memory of tr_mem_alloc, or every rank
+  // memory of cudaMalloc (sizes may differ).
   template <MutableBuffer B>
   Result<Window> register_buffer(B&& buffer) {
     tr_window_t raw = nullptr;

@@ -101,6 +101,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
 
 Communicator::~Communicator() {
   if (transport_ == nullptr || forks_ != forks_of_this_process()) return;
+  if (device_ != nullptr) (void)device_->drain();  // kernels use windows_, which go first
   if (engine_ != nullptr) engine_->stop();
   mark_left();
 }

@@ -157,6 +157,8 @@ class Communicator final : public EngineOwner,
   void rewind_scratch(const std::byte* in, std::byte* out);
   Status run_scratch();
   void post_call(std::uint64_t kind, std::uint64_t count);
+  // comm/windows.cpp
+  Result<bool> register_on_device(const void* ptr, Rendezvous& all) const;
   Status find_windows(Request& request) const;
   bool in_windows(const Request& request) const;
 

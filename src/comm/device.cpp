@@ -190,6 +190,7 @@ Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {
   plan.channels = choice.channels;
   plan.chunks = choice.algorithm->chunks(size_);
   plan.slice_elems = choice.slice_elems;
+  if (choice.algorithm->windows) plan.windows = &windows_;
   return plan;
 }
 
@@ -219,6 +220,7 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream, Range& range)
   TR_RETURN_IF_ERROR(check_usable());
   TR_ASSIGN_OR_RETURN(const DevicePlan plan, device_plan_for(r));
   range.begin(range_owner_, range_name(r, plan.algorithm, device_protocol_name(plan.protocol)));
+  if (plan.windows != nullptr) TR_RETURN_IF_ERROR(find_windows(r));
   if (r.cut) {
     constexpr std::uint64_t kCutBytes =
         kSlotAlign;  // as on the host: the same chunks, the same bits

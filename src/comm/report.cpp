@@ -211,6 +211,17 @@ void Communicator::on_complete(const Operation& op) {
   warned_ = false;
 }
 
+namespace {
+
+bool has_window_algorithm(Collective collective) {
+  const auto all = algos::all_algorithms();
+  return std::any_of(all.begin(), all.end(), [&](const algos::Algorithm& a) {
+    return a.windows && a.collective == collective;
+  });
+}
+
+}  // namespace
+
 const char* Communicator::explain() {
   std::string text = "communicator: rank " + std::to_string(rank_) + " of " +
                      std::to_string(size_) + ", transport " + transport_->name() + ", " +
@@ -249,6 +260,13 @@ const char* Communicator::explain() {
     text += std::string(collective_name(collective)) + ":\n" + explain_choices(in);
     if (device_ != nullptr) {
       text += " on the device:\n" + explain_device_choices(device_choice_input(in, 1));
+    }
+    if (local_windows_.empty() || !has_window_algorithm(collective)) continue;
+    in.windows = true;
+    text += " with registered buffers:\n" + explain_choices(in);
+    if (device_ != nullptr) {
+      text += " with registered buffers on the device:\n" +
+              explain_device_choices(device_choice_input(in, 1));
     }
   }
   explanation_ = std::move(text);

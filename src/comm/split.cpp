@@ -1,4 +1,4 @@
-// Communicators from communicators, and windows: what ranks agree on over links that exist already.
+// Communicators from communicators: what ranks agree on over links that exist already.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -67,60 +67,6 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
   for (const auto& [k, r] : members) ranks.push_back(r);
   SubsetRendezvous group(*this, std::move(ranks), "tr_comm_split");
   return create(group, config_);
-}
-
-Result<int> Communicator::register_window(void* ptr, std::size_t bytes) {
-  const Range range(range_owner_, {.operation = "register", .bytes = bytes});
-  std::vector<int> everyone(size_);
-  for (int r = 0; r < size_; ++r) everyone[r] = r;
-  SubsetRendezvous all(*this, std::move(everyone), "tr_comm_register");
-  TR_ASSIGN_OR_RETURN(WindowMap map, transport_->map_windows(ptr, bytes, all));
-  windows_.push_back(std::move(map));
-  scratch_reusable_ = false;
-  local_windows_.push_back({static_cast<const std::byte*>(ptr), bytes});
-  return static_cast<int>(windows_.size()) - 1;
-}
-
-Status Communicator::deregister_window(int index) {
-  if (index < 0 || index >= static_cast<int>(local_windows_.size()) ||
-      local_windows_[index].ptr == nullptr) {
-    return invalid_argument("the window is not registered with this communicator");
-  }
-  // Indices are never used again: all ranks number their windows alike.
-  local_windows_[index] = {};
-  windows_[index] = {};
-  return {};
-}
-
-namespace {
-
-// Index of a window that holds [ptr, ptr+bytes), -1 if none.
-template <class Windows>
-int window_of(const Windows& windows, const std::byte* ptr, std::uint64_t bytes) {
-  for (std::size_t i = 0; i < windows.size(); ++i) {
-    if (windows[i].ptr != nullptr && ptr >= windows[i].ptr &&
-        ptr + bytes <= windows[i].ptr + windows[i].bytes) {
-      return static_cast<int>(i);
-    }
-  }
-  return -1;
-}
-
-}  // namespace
-
-bool Communicator::in_windows(const Request& r) const {
-  return window_of(local_windows_, r.call.in, r.in_bytes) >= 0 &&
-         window_of(local_windows_, r.call.out, r.out_bytes) >= 0;
-}
-
-Status Communicator::find_windows(Request& r) const {
-  const int in = window_of(local_windows_, r.call.in, r.in_bytes);
-  const int out = window_of(local_windows_, r.call.out, r.out_bytes);
-  if (in < 0 || out < 0) return internal_error("a window algorithm without windows");
-  r.call.token = {static_cast<std::uint32_t>(in), static_cast<std::uint32_t>(out),
-                  static_cast<std::uint64_t>(r.call.in - local_windows_[in].ptr),
-                  static_cast<std::uint64_t>(r.call.out - local_windows_[out].ptr)};
-  return {};
 }
 
 }  // namespace treering

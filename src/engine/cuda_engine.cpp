@@ -9,6 +9,7 @@
 #include "algos/cuda/call.hpp"
 #include "algos/cuda/kernels.hpp"
 #include "algos/prims.hpp"
+#include "core/cuda_device.hpp"
 #include "core/cuda_stream.hpp"
 #include "engine/cuda_resources.hpp"
 #include "engine/device_engine.hpp"
@@ -131,6 +132,25 @@ int threads_for(std::uint64_t slice_bytes) {
   return std::clamp((wanted + kWarp - 1) / kWarp * kWarp, kWarp, kThreads);
 }
 
+// Where the peers see this rank's buffers: what its kernel publishes.
+void tell_where(DeviceCall& c, const Call& call, const std::vector<WindowMap>& windows) {
+  const WindowToken& t = call.token;
+  c.seen_at = static_cast<std::uint32_t>(call.tables.size());
+  std::uint64_t* at = c.tables + c.seen_at;
+  for (int r = 0; r < c.size; ++r) {
+    const auto peer = static_cast<std::size_t>(r);
+    *at++ = reinterpret_cast<std::uint64_t>(windows[t.in_window].seen_at[peer] + t.in_offset_bytes);
+    *at++ =
+        reinterpret_cast<std::uint64_t>(windows[t.out_window].seen_at[peer] + t.out_offset_bytes);
+  }
+}
+
+// In whole lines, so that vectors of 16 bytes stay aligned where the buffers are.
+std::uint64_t share_of_a_channel(std::uint64_t elems, int channels, std::size_t elem_bytes) {
+  const std::uint64_t line = 128 / elem_bytes, n = static_cast<std::uint64_t>(channels);
+  return ((elems + n - 1) / n + line - 1) / line * line;
+}
+
 Status CudaEngine::start() {
   const OnDevice on(links_->device());
   const DeviceLinkTable& table = links_->table();
@@ -223,12 +243,16 @@ Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_
   for (int i = 0; i < plan.chunks; ++i) {
     longest = std::max({longest, call.in_part.elems(i), call.out_part.elems(i)});
   }
-  const std::uint64_t slices = (longest + plan.slice_elems - 1) / plan.slice_elems;
+  if (plan.windows != nullptr) {
+    tell_where(c, call, *plan.windows);
+    c.slice_elems = share_of_a_channel(longest, plan.channels, type_bytes(call.type));
+  }
+  const std::uint64_t slices = (longest + c.slice_elems - 1) / c.slice_elems;
   c.rounds = (slices + plan.slices_per_round - 1) / plan.slices_per_round;
   if (c.rounds == 0) return {};
 
   const int threads =
-      threads_for(std::min<std::uint64_t>(longest, plan.slice_elems) * type_bytes(call.type));
+      threads_for(std::min<std::uint64_t>(longest, c.slice_elems) * type_bytes(call.type));
   const OnDevice on(links_->device());
   return take_turn(collectives_, stream_or_own(stream), plan.algorithm, [&](cudaStream_t s) {
     return cuda::start_kernel(*kernel, c, plan.lanes * plan.channels, threads, s);

@@ -61,22 +61,4 @@ class SharedPool {
   std::vector<Kept> kept_;
 };
 
-// The caller's current device comes back when a call of the library ends.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess || before_ == device) return;
-    changed_ = cudaSetDevice(device) == cudaSuccess;
-  }
-  ~OnDevice() {
-    if (changed_) (void)cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
-
 }  // namespace treering

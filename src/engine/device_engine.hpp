@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/device_link.hpp"
 #include "core/status.hpp"
@@ -31,6 +32,9 @@ struct DevicePlan {
   int chunks = 1;
   std::uint64_t slice_elems = 1;
   std::uint32_t slices_per_round = 1;
+  // Of algorithms on windows: those that the call's token names. Each channel then gets one slice
+  // of each chunk, whatever slice_elems says.
+  const std::vector<WindowMap>* windows = nullptr;
 };
 
 // A send or receive on its way to the device.

@@ -30,6 +30,8 @@ constexpr ProtocolRule kProtocolRules[] = {
 // Why `protocol` may not serve this call; empty if it may.
 std::string_view protocol_objection(DeviceProtocol protocol, const algos::Algorithm& a,
                                     const DeviceChoiceInput& in) {
+  if (a.windows && protocol != DeviceProtocol::kSimple)
+    return "algorithms on windows signal over Simple";
   if (in.slot_bytes[static_cast<int>(protocol)] == 0 ||
       !in.exists(in.call.collective, a.name, protocol)) {
     return "this build has none";
@@ -53,6 +55,7 @@ Result<ProtocolRule> protocol_for(std::uint64_t longest_chunk, const algos::Algo
     return invalid_argument("there is no protocol \"" + std::string(in.protocol) +
                             "\"; there are: " + names);
   }
+  if (a.windows) return ProtocolRule{kAnyBytes, DeviceProtocol::kSimple, "for signals only"};
   // A v-variant's rank does not know the others' lengths.
   if (in.call.uneven) {
     return ProtocolRule{kAnyBytes, DeviceProtocol::kSimple, "any length will do"};
@@ -95,7 +98,10 @@ int lanes_of(const algos::Algorithm& a, int size) {
 }  // namespace
 
 Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& in) {
-  const ChoiceInput& call = in.call;
+  ChoiceInput call = in.call;
+  // Who forces another protocol wants algorithms that have it.
+  call.windows = call.windows && (call.forced != nullptr || in.protocol.empty() ||
+                                  in.protocol == device_protocol_name(DeviceProtocol::kSimple));
   TR_ASSIGN_OR_RETURN(const Pick pick, pick_algorithm(call, Place::kDevice, [&](const char* name) {
                         return in.exists(call.collective, name, DeviceProtocol::kSimple);
                       }));
@@ -109,7 +115,7 @@ Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& in) {
   c.why_protocol = rule.why;
   c.lanes = lanes_of(a, call.size);
   const int most_channels = std::clamp(in.max_blocks / c.lanes, 1, in.channels);
-  std::uint64_t slice_bytes = most_slice_bytes(in, c.protocol);
+  std::uint64_t slice_bytes = a.windows ? kAnyBytes : most_slice_bytes(in, c.protocol);
   c.channels = most_channels;
   if (!call.uneven) {
     const auto channels = static_cast<std::uint64_t>(most_channels);

@@ -186,7 +186,7 @@ Links expected_links(const Algorithm& a, int n, int root) {
   if (name == "halving_doubling") return halving_doubling_links(n);
   if (name == "recursive_doubling") return recursive_doubling_links(n);
   if (name == "one_shot") return casts_of_chunk_0(n);
-  if (name == "window") return two_publishes(n);
+  if (a.windows) return two_publishes(n);
   if (name == "binomial") return binomial_links(a.collective, n, root);
   if (name == "chain") return chain_links(a.collective, n, root);
   if (name == "dissemination") return distance_links(n, 1, [](int, int) { return Chunks{0}; });
@@ -225,7 +225,7 @@ TEST_P(LinkTraffic, EqualsTheFormula) {
       for (const Traffic& t : sent.value()) {
         const auto link = expected.find(t.link);
         ASSERT_NE(link, expected.end()) << to_string(t.link);
-        const int messages = name == "window" ? 2 : static_cast<int>(link->second.size());
+        const int messages = a.windows ? 2 : static_cast<int>(link->second.size());
         EXPECT_EQ(t.messages, messages) << to_string(t.link);
         EXPECT_EQ(bytes(t.chunks), bytes(link->second)) << to_string(t.link);
       }

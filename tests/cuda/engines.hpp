@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -83,22 +84,36 @@ class Engines {
   // Starts a ring all-reduce (sum) of this rank, in slices of slice_elems.
   Status start_sum(int rank, const std::int32_t* in, std::int32_t* out, std::uint64_t count,
                    DeviceProtocol protocol, std::uint64_t slice_elems) {
-    const algos::Algorithm* ring = algos::find_algorithm(Collective::kAllReduce, "ring");
     DevicePlan plan;
     plan.algorithm = "ring";
     plan.protocol = protocol;
-    plan.chunks = ring->chunks(size());
-    plan.channels = channels_;
     plan.slice_elems = slice_elems;
-    Call call;
-    call.collective = Collective::kAllReduce;
-    call.type = Type::kInt32;
-    call.op = RedOp::kSum;
-    call.count = count;
-    call.in = reinterpret_cast<const std::byte*>(in);
-    call.out = reinterpret_cast<std::byte*>(out);
-    call.in_part = call.out_part = Partition::cut(count, plan.chunks, 16);
-    return (*this)[rank].launch(call, plan, 7, nullptr);
+    return start(rank, in, out, count, plan, {});
+  }
+
+  // Makes the window of start_window_sum, `bytes` at memory(rank); what was wrong is error().
+  void add_window(const std::function<void*(int)>& memory, std::size_t bytes) {
+    windows_.resize(engines_.size());
+    Meeting meeting(size());
+    std::vector<std::thread> threads;
+    for (int r = 0; r < size(); ++r) {
+      threads.emplace_back([&, r] {
+        ThreadRendezvous rendezvous(meeting, r);
+        Result<WindowMap> map = (*this)[r].links().map_windows(memory(r), bytes, rendezvous);
+        if (!map.ok()) return fail(map.status().message());
+        windows_[static_cast<std::size_t>(r)].push_back(std::move(map).value());
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+  // Starts a sum by the window algorithm, in place.
+  Status start_window_sum(int rank, std::uint64_t count) {
+    const auto me = static_cast<std::size_t>(rank);
+    DevicePlan plan;
+    plan.algorithm = "window";
+    plan.windows = &windows_[me];
+    auto* const data = reinterpret_cast<std::int32_t*>(windows_[me].front().base[me]);
+    return start(rank, data, data, count, plan, {});
   }
 
   // Starts a send to the next rank and a receive from the last one, in slices of slice_elems.
@@ -121,6 +136,22 @@ class Engines {
   }
 
  private:
+  // An all-reduce of all channels, plan.algorithm's.
+  Status start(int rank, const std::int32_t* in, std::int32_t* out, std::uint64_t count,
+               DevicePlan plan, WindowToken token) {
+    plan.chunks = algos::find_algorithm(Collective::kAllReduce, plan.algorithm)->chunks(size());
+    plan.channels = channels_;
+    Call call;
+    call.collective = Collective::kAllReduce;
+    call.type = Type::kInt32;
+    call.op = RedOp::kSum;
+    call.count = count;
+    call.in = reinterpret_cast<const std::byte*>(in);
+    call.out = reinterpret_cast<std::byte*>(out);
+    call.in_part = call.out_part = Partition::cut(count, plan.chunks, 16);
+    call.token = token;
+    return (*this)[rank].launch(call, plan, 7, nullptr);
+  }
   void fail(const std::string& why) {
     std::lock_guard lock(mutex_);
     error_ += why.empty() ? "no device" : why;
@@ -128,6 +159,7 @@ class Engines {
 
   int channels_;
   std::vector<std::unique_ptr<DeviceEngine>> engines_;
+  std::vector<std::vector<WindowMap>> windows_;  // [rank][window]
   std::mutex mutex_;
   std::string error_;
 };

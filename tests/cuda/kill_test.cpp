@@ -113,6 +113,43 @@ TEST(Kill, EverySurvivorNamesTheDeadRank) {
   }
 }
 
+// Sums from windows to windows until one fails.
+std::string sum_windows_until_failure(tr_comm_t comm, int rank, int victim, long moment_us) {
+  constexpr std::uint64_t kMost = 90000;
+  const DeviceArray<float> a(kMost, 1), b(kMost, 0);
+  for (const DeviceArray<float>* array : {&a, &b}) {
+    tr_window_t window = nullptr;
+    const tr_result_t r = tr_comm_register(comm, array->get(), kMost * sizeof(float), &window);
+    if (r != TR_SUCCESS) return failure("tr_comm_register", r);
+  }
+  if (rank == victim) die_after_us(moment_us);
+  for (int i = 0;; ++i) {
+    const std::uint64_t count = i % 2 == 0 ? kMost : 9000;
+    float* const in = i % 3 == 0 ? b.get() : a.get();
+    const Clock::time_point start = Clock::now();
+    const tr_result_t r = tr_all_reduce(in, b.get(), count, TR_FLOAT32, TR_MAX, comm, nullptr);
+    if (r != TR_SUCCESS) return rank == victim ? "" : wrong_failure(r, victim, start, 4);
+  }
+}
+
+TEST(Kill, OfARankWhoseMemoryIsInUseToo) {
+  std::mt19937 random(a_seed());
+  const Env quiet("TR_LOG", "off");
+  for (int round = 0; round < 6; ++round) {
+    const int n = 2 + static_cast<int>(random() % 3);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(n));
+    const long moment_us = static_cast<long>(random() % 60'000);
+    EXPECT_EQ(run_ranks(
+                  Mode::kProcesses, n,
+                  [&](tr_comm_t comm, int rank, int) {
+                    return sum_windows_until_failure(comm, rank, victim, moment_us);
+                  },
+                  30),
+              "rank " + std::to_string(victim) + ": died of signal 9\n")
+        << "round " << round << ", n " << n << ", killed after " << moment_us << " us";
+  }
+}
+
 TEST(Kill, OfAPeerOfSendsAndReceivesToo) {
   std::mt19937 random(a_seed());
   const Env quiet("TR_LOG", "off");

@@ -9,6 +9,7 @@
 #include "algos/cuda/fault.cuh"
 #include "algos/cuda/ptx_memory.cuh"
 #include "cuda/engines.hpp"
+#include "cuda/few_kernels.hpp"
 #include "cuda/support.hpp"
 #include "cudasim/control.hpp"
 
@@ -212,6 +213,56 @@ TEST(Fuzz, SoAreSendsAndReceives) {
     const std::size_t wrong = wrong_messages_under(seed);
     std::printf("seed %llu: %zu wrong\n", static_cast<unsigned long long>(seed), wrong);
     EXPECT_EQ(wrong > 0, kFault == Fault::kNoBarrierBeforePost);
+  }
+}
+
+// Sums of sums, in place, with nothing between two calls: each reads what peers have stored in the
+// last one.
+std::size_t wrong_windows_under(std::uint64_t seed) {
+  constexpr int kRanks = 3, kCalls = 4;
+  constexpr int kSums = kCalls * (kFault == Fault::kNone ? 1 : cuda::kFewKernelsTurns);
+  constexpr std::uint64_t kCount = 40'000;  // some vectors a thread
+  Engines engines(kRanks, small_links(2), 5'000);
+  std::vector<std::unique_ptr<DeviceArray<std::int32_t>>> arrays;
+  for (int r = 0; r < kRanks; ++r) {
+    arrays.push_back(std::make_unique<DeviceArray<std::int32_t>>(kCount, 0));
+  }
+  const auto array = [&](int r) { return arrays[static_cast<std::size_t>(r)]->get(); };
+  engines.add_window(array, kCount * sizeof(std::int32_t));
+  EXPECT_EQ(engines.error(), "");
+  for (int r = 0; r < kRanks; ++r) {
+    for (std::uint64_t k = 0; k < kCount; ++k) array(r)[k] = value(r, 0, k);
+  }
+  cudasim::set_seed(seed);
+  for (int call = 0; call < kCalls; ++call) {
+    for (int r = 0; r < kRanks; ++r) {
+      const Status s = engines.start_window_sum(r, kCount);
+      EXPECT_TRUE(s.ok() || kFault != Fault::kNone) << s.message();
+    }
+  }
+  for (int r = 0; r < kRanks; ++r) {
+    const Status s = engines[r].drain();
+    EXPECT_TRUE(s.ok() || kFault != Fault::kNone) << s.message();
+  }
+  cudasim::set_seed(0);
+  std::size_t wrong = 0;
+  for (std::uint64_t k = 0; k < kCount; ++k) {
+    auto sum = static_cast<std::uint32_t>(sum_of(kRanks, 0, k));
+    for (int i = 1; i < kSums; ++i) sum *= kRanks;
+    for (int r = 0; r < kRanks; ++r) wrong += array(r)[k] != static_cast<std::int32_t>(sum) ? 1 : 0;
+  }
+  return wrong;
+}
+
+TEST(Fuzz, SoAreSumsOfWindows) {
+  if (kFault != Fault::kNone && kFault != Fault::kNoBarrierBeforePost) return;  // LL's
+  for (const std::uint64_t seed : kSeeds) {
+    const bool broken = kFault != Fault::kNone;
+    std::size_t wrong = wrong_windows_under(seed), runs = 1;
+    for (; broken && wrong == 0 && runs < 30; ++runs) wrong = wrong_windows_under(seed);
+    std::printf("seed %llu: %zu wrong, runs %zu\n", static_cast<unsigned long long>(seed), wrong,
+                runs);
+    EXPECT_EQ(wrong > 0, broken);
   }
 }
 

@@ -114,7 +114,7 @@ TEST(Mixed, EveryAlgorithmHasTheOraclesBits) {
             r != TR_SUCCESS) {
           return to_string(cell) + ": " + failure("tr_comm_set_algorithm", r);
         }
-        const std::string wrong = run_cell(cell, comm, rank, size, oracles);
+        const std::string wrong = run_cell(cell, comm, rank, size, oracles, nullptr);
         if (!wrong.empty()) return to_string(cell) + ": " + wrong;
       }
       return pass_to_all(comm, rank, size);

@@ -76,6 +76,16 @@ for ranks, extra in (('2', []), ('3', ['--processes'])):
               f'{ranks} ranks, {"a process each" if extra else "threads of one process"}, on 1 GPU (' in result.stdout,
               shown(result))
 
+for op, algorithms, extra in (('all_reduce', 'window,two_shot', []), ('all_gather', 'window', ['--processes']),
+                              ('reduce_scatter', 'window', []),
+                              ('all_reduce', 'window_one_shot', ['--out-of-place', '--processes'])):
+    result, report = cuda(op, '-n', '3', '-b', '24', '-e', '100K', '-f', '50', '--registered', '--algos', algorithms,
+                          *extra)
+    found = timings(report) if report else []
+    tap.check(f'{op} {extra}: registered buffers serve {algorithms}, all right',
+              len(found) > 0 and all(timing['wrong'] == 0 for timing in found) and report['registered'] and
+              'registered buffers' in result.stdout, shown(result))
+
 result, report = cuda('all_reduce', '-n', '2', '-b', '8', '-e', '8', CUDASIM_DEVICES='2')
 tap.check('a GPU a rank: nothing is shared', report is not None and ' on 2 GPUs (' in result.stdout and
           'share' not in result.stdout.replace('as a share', ''), shown(result))
@@ -111,7 +121,6 @@ for status, words, args, program, extra in [
         (4, 'treering perf: --device cuda: no GPU or no driver: ', [], SIM, {'CUDASIM_DEVICES': '0'}),
         (4, 'treering perf: --device cuda: no GPU or no driver: ', [], SIM, {'CUDASIM_DEVICES': '-1'}),
         (4, 'treering perf: --device cuda: ', [], REAL, {'CUDA_VISIBLE_DEVICES': ''}),
-        (2, '--registered: there are no registered windows on a GPU yet', ['--registered'], SIM, {}),
         (2, '--against mpi: it is measured on host memory only', ['--against', 'mpi'], SIM, {}),
         (4, 'treering perf: nccl: ' + ('treering-peer-nccl not found in ' if NCCL == '-' else 'no GPU or no driver: '),
          ['--against', 'nccl'], SIM, {}),

@@ -17,7 +17,8 @@ from tap import Tap
 RACE = 'WARNING: ThreadSanitizer: data race'
 # Fault, protocol, and files that the report must show; none: it must be silent.
 CASES = [('kNone', 'Simple', []), ('kNone', 'LL', []), ('kNone', 'LL128', []),
-         ('kRelaxedPost', 'Simple', ['prims.cuh', 'simple.cuh'])]
+         ('kNone', 'windows', []), ('kRelaxedPost', 'Simple', ['prims.cuh', 'simple.cuh']),
+         ('kRelaxedPost', 'windows', ['windows.cuh', 'simple.cuh'])]
 
 
 def title(fault, protocol, files):

@@ -1,15 +1,46 @@
-// Usage: tsan_ring Simple|LL|LL128
+// Usage: tsan_ring Simple|LL|LL128|windows
 //
 // For test_tsan.py: all-reduces of three ranks by the kernels of few_kernels.cu, and sends to the
-// next rank. The numbers are right on this CPU even with a relaxed post; ThreadSanitizer must see
-// the difference.
+// next rank; or all-reduces from windows to windows. The numbers are right on this CPU even with a
+// relaxed post; ThreadSanitizer must see the difference.
 #include <cstdio>
 #include <cstring>
 #include <cuda_runtime.h>
 
 #include "cuda/engines.hpp"
+#include "cuda/few_kernels.hpp"
 
 using namespace treering;
+
+namespace {
+
+constexpr int kRanks = 3;
+constexpr std::uint64_t kMost = 1500;
+
+// Sums of sums, in one kernel.
+int use_windows(test::Engines& engines, std::int32_t* const (&a)[kRanks]) {
+  engines.add_window([&](int r) { return a[r]; }, kMost * sizeof *a[0]);
+  if (!engines.error().empty()) return 3;
+  for (int r = 0; r < kRanks; ++r) {
+    for (std::uint64_t k = 0; k < kMost; ++k) a[r][k] = static_cast<std::int32_t>(k) + r;
+  }
+  for (int r = 0; r < kRanks; ++r) {
+    if (!engines.start_window_sum(r, kMost).ok()) return 4;
+  }
+  int wrong = 0;
+  for (int r = 0; r < kRanks; ++r) {
+    if (!engines[r].drain().ok()) return 5;
+    for (std::uint64_t k = 0; k < kMost; ++k) {
+      auto sum = static_cast<std::uint32_t>(3 * k + 3);
+      for (int turn = 1; turn < cuda::kFewKernelsTurns; ++turn) sum *= kRanks;
+      wrong += a[r][k] != static_cast<std::int32_t>(sum) ? 1 : 0;
+    }
+  }
+  std::printf("%d wrong\n", wrong);
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
@@ -17,8 +48,6 @@ int main(int argc, char** argv) {
   for (const DeviceProtocol p : {DeviceProtocol::kLL, DeviceProtocol::kLL128}) {
     if (std::strcmp(argv[1], device_protocol_name(p)) == 0) protocol = p;
   }
-  constexpr int kRanks = 3;
-  constexpr std::uint64_t kMost = 1500;
   DeviceLinkOptions options;
   options.channels = 2;
   for (std::uint32_t& bytes : options.slot_bytes) bytes = 512;
@@ -37,6 +66,7 @@ int main(int argc, char** argv) {
         return 3;
     }
   }
+  if (std::strcmp(argv[1], "windows") == 0) return use_windows(engines, data);
   int wrong = 0;
   for (const std::uint64_t count : {1500, 3, 300}) {
     for (int r = 0; r < kRanks; ++r) {

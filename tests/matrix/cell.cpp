@@ -39,20 +39,21 @@ void compose_for_oracle(void* acc, const void* in, std::size_t count, int type, 
 // A buffer between guards, `shift` elements past a cache line, and what the host has of it.
 class Buffer {
  public:
-  Buffer(std::size_t bytes, std::size_t shift_bytes)
+  Buffer(std::size_t bytes, std::size_t shift_bytes, Arena* arena)
       : bytes_(bytes),
-        store_bytes_(bytes + 2 * kGuardBytes + 128),
-        store_(take_memory(store_bytes_)),
+        store_bytes_(bytes + shift_bytes + 2 * kGuardBytes + 64),
+        own_(arena == nullptr ? take_memory(store_bytes_) : nullptr),
+        store_(arena == nullptr ? own_.get() : arena->take(store_bytes_)),
         host_(store_bytes_, kGuard) {
-    const auto base = reinterpret_cast<std::uintptr_t>(store_.get()) + kGuardBytes;
+    const auto base = reinterpret_cast<std::uintptr_t>(store_) + kGuardBytes;
     offset_ = (base + 63) / 64 * 64 - base + kGuardBytes + shift_bytes;
     std::fill_n(host(), bytes, kOld);
   }
-  std::byte* data() { return store_.get() + offset_; }  // for the library
+  std::byte* data() { return store_ + offset_; }  // for the library
   std::byte* host() { return host_.data() + offset_; }
   std::size_t bytes() const { return bytes_; }
-  void store() { put(store_.get(), host_.data(), store_bytes_); }
-  void load() { get(host_.data(), store_.get(), store_bytes_); }
+  void store() { put(store_, host_.data(), store_bytes_); }
+  void load() { get(host_.data(), store_, store_bytes_); }
   bool guards_intact() const {
     const auto is_guard = [](std::byte b) { return b == kGuard; };
     const std::byte* const begin = host_.data();
@@ -63,7 +64,8 @@ class Buffer {
  private:
   std::size_t bytes_;
   std::size_t store_bytes_;
-  Memory store_;
+  Memory own_;
+  std::byte* store_;
   std::vector<std::byte> host_;
   std::size_t offset_ = 0;
 };
@@ -313,7 +315,8 @@ std::string to_string(const Cell& cell) {
          type_name(cell.type) + " " + kOps[static_cast<int>(cell.op)] + " root " +
          std::to_string(cell.root) + (cell.in_place ? " in place" : "") +
          (cell.specials ? " specials" : "") + " shifts " + std::to_string(cell.shift_in) + "," +
-         std::to_string(cell.shift_out) + " seed " + std::to_string(cell.seed);
+         std::to_string(cell.shift_out) + (cell.skewed ? " skewed" : "") + " seed " +
+         std::to_string(cell.seed);
 }
 
 const algos::Oracle* Oracles::find(const algos::Algorithm& algorithm, int size, int root,
@@ -331,7 +334,8 @@ const algos::Oracle* Oracles::find(const algos::Algorithm& algorithm, int size, 
   return entries_.back().oracle.get();
 }
 
-std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles) {
+std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles,
+                     Arena* arena) {
   const Collective c = cell.algorithm->collective;
   const std::size_t elem = type_bytes(cell.type);
   const bool rooted_in = c == Collective::kBroadcast || c == Collective::kScatter;
@@ -343,8 +347,10 @@ std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracl
 
   // In place, the smaller buffer is a part of the larger one.
   std::vector<std::byte> input = make_input(cell, rank, mine.in_elems);
-  Buffer in(mine.in_elems * elem, cell.shift_in * elem);
-  Buffer out(mine.out_elems * elem, cell.shift_out * elem);
+  if (arena != nullptr) arena->reset();
+  const int skew = cell.skewed ? rank : 0;
+  Buffer in(mine.in_elems * elem, (cell.shift_in + skew) * elem, arena);
+  Buffer out(mine.out_elems * elem, (cell.shift_out + 2 * skew) * elem, arena);
   std::copy(input.begin(), input.end(), in.host());
   const std::byte* sendbuf = in.data();
   std::byte* recvbuf = out.data();

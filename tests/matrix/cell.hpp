@@ -27,6 +27,7 @@ struct Cell {
   bool in_place = false;
   int shift_in = 0;  // elements past a 64-byte boundary
   int shift_out = 0;
+  bool skewed = false;    // every rank's buffers begin some more elements past it
   bool specials = false;  // NaN, infinities, -0 among the inputs
   std::uint64_t seed = 0;
 };
@@ -60,8 +61,37 @@ void get(std::byte* host, const std::byte* memory, std::size_t bytes);
 // Can the library run the cell on buffers in such memory?
 bool serves_memory(const Cell& cell);
 
+// Memory that can be registered, and back again. Any thread.
+std::byte* take_shareable(std::size_t bytes);
+void give_back_shareable(std::byte* memory, std::size_t bytes);
+
+// Two windows of a communicator, for the buffers of cells whose algorithms need them. Which of the
+// two a buffer lies in, and where, differs from rank to rank.
+class Arena {
+ public:
+  // Collective. What was wrong is error().
+  Arena(tr_comm_t comm, int rank);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  const std::string& error() const { return error_; }
+  // For the next cell: all of it is free.
+  void reset();
+  std::byte* take(std::size_t bytes);
+
+ private:
+  tr_comm_t comm_;
+  int rank_;
+  std::byte* memory_;
+  tr_window_t windows_[2] = {};
+  std::size_t used_[2] = {};  // bytes of each
+  int turn_ = 0;
+  std::string error_;
+};
+
 // Makes the call on this rank and compares every byte of both buffers, guards included, with the
-// oracle. Returns what is wrong.
-std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles);
+// oracle. Returns what is wrong. arena: where the buffers lie; nullptr: in memory of their own.
+std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles,
+                     Arena* arena);
 
 }  // namespace treering::test

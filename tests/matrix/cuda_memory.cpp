@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cuda_runtime.h>
 #include <map>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "engine/device_engine.hpp"
@@ -17,6 +19,8 @@ namespace {
 // the device, and those may wait for the rank that frees.
 using Free = std::map<std::size_t, std::vector<std::byte*>>;
 thread_local Free t_free;
+std::mutex g_shareable_mutex;
+std::vector<std::byte*> g_shareable;
 
 // Few sizes, so that soon no memory has to be allocated while a peer's kernel runs.
 std::size_t rounded(std::size_t bytes) { return std::bit_ceil(std::max<std::size_t>(bytes, 4096)); }
@@ -70,7 +74,24 @@ void get(std::byte* host, const std::byte* memory, std::size_t bytes) {
   copy_stream().copy(host, memory, bytes, cudaMemcpyDeviceToHost);
 }
 
+// All of one size, for whichever rank comes next.
+std::byte* take_shareable(std::size_t bytes) {
+  const std::lock_guard lock(g_shareable_mutex);
+  if (g_shareable.empty()) return take_memory(bytes).release();
+  std::byte* const memory = g_shareable.back();
+  g_shareable.pop_back();
+  return memory;
+}
+void give_back_shareable(std::byte* memory, std::size_t) {
+  const std::lock_guard lock(g_shareable_mutex);
+  g_shareable.push_back(memory);
+}
+
 bool serves_memory(const Cell& cell) {
+  const char* const protocol = std::getenv("TR_PROTOCOL");
+  if (cell.algorithm->windows && protocol != nullptr && std::string(protocol) != "Simple") {
+    return false;
+  }
   return cell.op != CellOp::kCompose &&
          device_has(cell.algorithm->collective, cell.algorithm->name, DeviceProtocol::kSimple);
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "matrix/cell.hpp"
 
@@ -12,6 +13,12 @@ void put(std::byte* memory, const std::byte* host, std::size_t bytes) {
 void get(std::byte* host, const std::byte* memory, std::size_t bytes) {
   std::copy_n(memory, bytes, host);
 }
+std::byte* take_shareable(std::size_t bytes) {
+  void* memory = nullptr;
+  if (tr_mem_alloc(&memory, bytes) != TR_SUCCESS) std::abort();
+  return static_cast<std::byte*>(memory);
+}
+void give_back_shareable(std::byte* memory, std::size_t) { (void)tr_mem_free(memory); }
 bool serves_memory(const Cell&) { return true; }
 
 }  // namespace treering::test

@@ -84,6 +84,69 @@ TEST(Algorithm, ThatFitsMayBeMissing) {
             "no all_gather kernel fits this call: TR_OPT_ORDERED is set; in place; 4 ranks");
 }
 
+// --- Registered buffers
+
+TEST(Windows, ServeWhatIsNotSmall) {
+  DeviceChoiceInput in = on_device(8);
+  in.call.windows = true;
+  in.exists = [](Collective, const char*, DeviceProtocol) { return true; };
+  const auto on_both = [&](std::uint64_t bytes) {
+    in.call.bytes = bytes;
+    return std::string(choose(in.call).value().algorithm->name) + ", " + chosen(in).algorithm->name;
+  };
+  EXPECT_EQ(on_both(8 << 10), "one_shot, one_shot");
+  EXPECT_EQ(on_both((8 << 10) + 1), "window, window_one_shot");
+  EXPECT_EQ(on_both(64 << 10), "window, window_one_shot");
+  EXPECT_EQ(on_both((64 << 10) + 1), "window, window");
+  in.call.in_place = true;  // others would still read what is overwritten
+  EXPECT_EQ(on_both(64 << 10), "window, window");
+  in.call.in_place = false;
+  in.call.size = 9;
+  EXPECT_EQ(on_both(16 << 10), "window, window");
+  in.call.size = 4;
+  in.call.per_rank_factor = true;
+  EXPECT_EQ(on_both(1 << 20), "two_shot, two_shot");
+  in.call.per_rank_factor = false;
+  in.call.windows = false;
+  EXPECT_EQ(on_both(1 << 20), "two_shot, two_shot");
+  for (const Collective c : {Collective::kAllGather, Collective::kReduceScatter}) {
+    in.call.collective = c;
+    in.call.windows = true;
+    EXPECT_EQ(on_both(8 << 10), "direct, direct");
+    EXPECT_EQ(on_both(16 << 10), "window, window");
+    in.call.uneven = true;  // the lengths are not known
+    EXPECT_EQ(on_both(0), "window, window");
+    in.call.uneven = false;
+  }
+}
+
+TEST(Windows, AreCutIntoOneSliceAChannel) {
+  DeviceChoiceInput in = on_device(std::uint64_t{64} << 20);
+  in.call.windows = true;
+  in.exists = [](Collective, const char*, DeviceProtocol) { return true; };
+  const DeviceChoice c = chosen(in);
+  EXPECT_EQ(c.protocol, DeviceProtocol::kSimple);
+  EXPECT_EQ(c.channels, in.channels);
+  const std::uint64_t chunk_elems = in.call.bytes / 4 / in.elem_bytes;
+  EXPECT_EQ(c.slice_elems, chunk_elems / static_cast<std::uint64_t>(in.channels));
+}
+
+TEST(Windows, AreNotForWhoWantsAnotherProtocol) {
+  DeviceChoiceInput in = on_device(1 << 20);
+  in.call.windows = true;
+  in.exists = [](Collective, const char* name, DeviceProtocol protocol) {
+    return std::string(name) != "window" || protocol == DeviceProtocol::kSimple;
+  };
+  EXPECT_STREQ(chosen(in).algorithm->name, "window");
+  in.protocol = "Simple";
+  EXPECT_STREQ(chosen(in).algorithm->name, "window");
+  in.protocol = "LL";
+  EXPECT_STREQ(chosen(in).algorithm->name, "two_shot");
+  EXPECT_EQ(chosen(in).protocol, DeviceProtocol::kLL);
+  in.call.forced = "window";
+  EXPECT_EQ(why_not(in), "protocol LL was forced, but algorithms on windows signal over Simple");
+}
+
 // --- Protocols of the device
 
 TEST(Protocol, FollowsTheLengthOfAChunk) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/deadline.hpp"
+#include "transports/cuda_ipc/windows.hpp"
 
 namespace treering::cuda_ipc {
 namespace {
@@ -195,6 +196,19 @@ void CudaLinks::leave() {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   for (Way& w : ways_) w.mapping.leak();  // the stores may still be on their way
+}
+
+// A window is memory of a GPU that all others reach.
+Result<WindowMap> CudaLinks::map_windows(void* ptr, std::size_t bytes,
+                                         Rendezvous& rendezvous) const {
+  Status reached;
+  for (int r = 0; r < layout_.size && reached.ok(); ++r) {
+    if (!way(r).is_pinned) continue;
+    reached =
+        unsupported("there are no windows where GPUs do not reach each other: the link to rank " +
+                    std::to_string(r) + " is " + way(r).how);
+  }
+  return cuda_ipc::map_windows(device(), ptr, bytes, reached, rendezvous);
 }
 
 }  // namespace treering::cuda_ipc

@@ -49,6 +49,8 @@ class CudaLinks final : public DeviceLinks {
   std::string describe(int peer) const override { return way(peer).how; }
   std::size_t device_bytes() const override { return slab_.bytes(); }
   const std::string& why_no_ll128() const override { return why_no_ll128_; }
+  Result<WindowMap> map_windows(void* ptr, std::size_t bytes,
+                                Rendezvous& rendezvous) const override;
 
   // Step 1: the ways into the peers' GPUs, as far as there are any.
   Status reach(Offer& offer, const std::vector<SlabCard>& slabs, const SharingChoice& sharing,

@@ -54,8 +54,8 @@ Result<BlockHold> BlockHold::of(void* ptr, std::size_t bytes) {
     }
   }
   return invalid_argument("[" + text_of(ptr) + ", +" + std::to_string(bytes) +
-                          ") does not lie in one block of tr_mem_alloc: only such memory can be "
-                          "registered");
+                          ") does not lie in one block of tr_mem_alloc: only such memory, or that "
+                          "of cudaMalloc, can be registered");
 }
 
 BlockHold::~BlockHold() {

@@ -76,9 +76,6 @@ Failure resolve_sizes(const Options& options, Job* job) {
 
 Failure resolve_device(const Options& options, Job* job) {
   job->on_gpu = options.device == "cuda";
-  if (job->on_gpu && options.registered) {
-    return "--registered: there are no registered windows on a GPU yet";
-  }
   for (const auto& [is_given, name] : {std::pair(!options.protocol.empty(), "--protocol"),
                                        std::pair(options.processes, "--processes")}) {
     if (is_given && !job->on_gpu) return std::string(name) + " is for --device cuda";
@@ -141,7 +138,7 @@ void declare_options(CLI::App& command, Options& options) {
   command.add_flag("--out-of-place", options.out_of_place, "measure out of place only")
       ->excludes(in);
   command.add_flag("--registered", options.registered,
-                   "our buffers are tr_mem_alloc memory, registered with the communicator");
+                   "our buffers are registered with the communicator");
   command
       .add_option("--device", options.device,
                   "cuda: buffers are GPU memory, times are those of CUDA events")

@@ -148,7 +148,7 @@ void add_perf_command(CLI::App& app) {
 
   CLI::App* worker = app.add_subcommand("perf-worker", "One rank of `treering perf`")->group("");
   auto how = std::make_shared<perf::WorkerOptions>();
-  worker->add_flag("--registered", how->registered, "use tr_mem_alloc memory, registered");
+  worker->add_flag("--registered", how->registered, "register the buffers");
   worker->add_flag("--cuda", how->cuda, "use GPU memory");
   worker->add_option("--threads", how->threads, "be all ranks, as threads");
   worker->callback([how] {

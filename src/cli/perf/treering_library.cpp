@@ -33,6 +33,8 @@ class TreeringLibrary final : public Library {
   ~TreeringLibrary() override {
     drop_premul();
     for (const tr_window_t window : windows_) tr_comm_deregister(comm_, window);
+    // A GPU's memory is freed when no rank has it mapped.
+    if (!windows_.empty() && !barrier()) (void)finish();
     for (void* memory : memory_) tr_mem_free(memory);
     if (stream_ != nullptr) tr_stream_destroy(stream_);
     tr_comm_destroy(comm_);
@@ -52,10 +54,10 @@ class TreeringLibrary final : public Library {
 
   Failure allocate(std::size_t bytes, void** a, void** b) override {
     if (!registered_) return Library::allocate(bytes, a, b);
+    const bool on_gpu = stream_ != nullptr;
+    if (Failure failure = on_gpu ? Library::allocate(bytes, a, b) : allocate_shareable(bytes, a, b))
+      return failure;
     for (void** buffer : {a, b}) {
-      if (Failure failure = explain(tr_mem_alloc(buffer, bytes))) return failure;
-      memory_.push_back(*buffer);
-      std::memset(*buffer, 0, bytes);
       tr_window_t window = nullptr;
       if (Failure failure = explain(tr_comm_register(comm_, *buffer, bytes, &window))) {
         return failure;
@@ -128,6 +130,15 @@ class TreeringLibrary final : public Library {
   }
 
  private:
+  Failure allocate_shareable(std::size_t bytes, void** a, void** b) {
+    for (void** buffer : {a, b}) {
+      if (Failure failure = explain(tr_mem_alloc(buffer, bytes))) return failure;
+      memory_.push_back(*buffer);
+      std::memset(*buffer, 0, bytes);
+    }
+    return std::nullopt;
+  }
+
   tr_result_t shift() {
     const int to = (rank_ + 1) % ranks_;
     const int from = (rank_ + ranks_ - 1) % ranks_;
