@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <type_traits>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "block.hpp"
 #include "driver.hpp"
@@ -48,45 +50,56 @@ void wait_until(Word* word, Word value, unsigned how) {
   }
 }
 
+struct MemOp {
+  bool is_wait = false;
+  bool is_wide = false;  // 64 bits
+  CUdeviceptr address = 0;
+  std::uint64_t value = 0;
+  unsigned flags = 0;
+};
+
+// Without CU_STREAM_WAIT_VALUE_FLUSH, which few platforms have.
+bool is_known(const MemOp& op) {
+  return op.is_wait ? op.flags <= CU_STREAM_WAIT_VALUE_NOR
+                    : op.flags == CU_STREAM_WRITE_VALUE_DEFAULT;
+}
+
 // May operations of `stream` touch the word? Not pageable memory, nor another device's that was not
 // opened.
-bool can_touch(Lock& lock, const Stream& stream, CUdeviceptr address, std::size_t bytes) {
-  if (address % bytes != 0) return false;
-  const Place place = place_of(lock, reinterpret_cast<void*>(address));
-  if (place.kind == Place::Kind::kNone || address + bytes > place.base + place.bytes) return false;
+bool can_touch(Lock& lock, const Stream& stream, const MemOp& op) {
+  const std::size_t bytes = op.is_wide ? 8 : 4;
+  if (op.address % bytes != 0) return false;
+  const Place place = place_of(lock, reinterpret_cast<void*>(op.address));
+  if (place.kind == Place::Kind::kNone || op.address + bytes > place.base + place.bytes)
+    return false;
   const std::uint32_t peers = runtime().devices[static_cast<std::size_t>(stream.device)].peers;
   return place.kind != Place::Kind::kDevice || place.device == stream.device ||
          (peers >> place.device & 1) != 0;
 }
 
-template <class Word, class Run>
-CUresult mem_op(const char* name, CUstream handle, CUdeviceptr address, bool is_known, Run run) {
+template <class Word>
+void run(const MemOp& op) {
+  auto* word = reinterpret_cast<Word*>(op.address);
+  const auto value = static_cast<Word>(op.value);
+  if (op.is_wait) {
+    wait_until(word, value, op.flags);
+  } else {
+    std::atomic_ref(*word).store(value, std::memory_order_release);
+  }
+}
+
+CUresult enqueue(const char* name, CUstream handle, std::vector<MemOp> ops) {
   return driver(name, [&](Lock& lock) {
     if (!settings().mem_ops) return CUDA_ERROR_NOT_SUPPORTED;
     Stream* stream = find_stream(lock, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (!is_known || !can_touch(lock, *stream, address, sizeof(Word))) {
-      return CUDA_ERROR_INVALID_VALUE;
+    for (const MemOp& op : ops) {
+      if (!is_known(op) || !can_touch(lock, *stream, op)) return CUDA_ERROR_INVALID_VALUE;
     }
-    auto* word = reinterpret_cast<Word*>(address);
-    return driver_error(submit(lock, *stream, kMemOpNode, [run, word] { run(word); }));
+    return driver_error(submit(lock, *stream, kMemOpNode, [ops = std::move(ops)] {
+      for (const MemOp& op : ops) op.is_wide ? run<std::uint64_t>(op) : run<std::uint32_t>(op);
+    }));
   });
-}
-
-template <class Word>
-CUresult write_value(const char* name, CUstream stream, CUdeviceptr address, Word value,
-                     unsigned flags) {
-  return mem_op<Word>(
-      name, stream, address, flags == CU_STREAM_WRITE_VALUE_DEFAULT,
-      [value](Word* word) { std::atomic_ref(*word).store(value, std::memory_order_release); });
-}
-
-// Without CU_STREAM_WAIT_VALUE_FLUSH, which few platforms have.
-template <class Word>
-CUresult wait_value(const char* name, CUstream stream, CUdeviceptr address, Word value,
-                    unsigned how) {
-  return mem_op<Word>(name, stream, address, how <= CU_STREAM_WAIT_VALUE_NOR,
-                      [value, how](Word* word) { wait_until(word, value, how); });
 }
 
 }  // namespace
@@ -95,19 +108,44 @@ extern "C" {
 
 CUresult CUDAAPI cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                                       unsigned flags) {
-  return write_value<std::uint32_t>("cuStreamWriteValue32", stream, address, value, flags);
+  return enqueue("cuStreamWriteValue32", stream, {{false, false, address, value, flags}});
 }
 CUresult CUDAAPI cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
                                       unsigned flags) {
-  return write_value<std::uint64_t>("cuStreamWriteValue64", stream, address, value, flags);
+  return enqueue("cuStreamWriteValue64", stream, {{false, true, address, value, flags}});
 }
 CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
                                      unsigned flags) {
-  return wait_value<std::uint32_t>("cuStreamWaitValue32", stream, address, value, flags);
+  return enqueue("cuStreamWaitValue32", stream, {{true, false, address, value, flags}});
 }
 CUresult CUDAAPI cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
                                      unsigned flags) {
-  return wait_value<std::uint64_t>("cuStreamWaitValue64", stream, address, value, flags);
+  return enqueue("cuStreamWaitValue64", stream, {{true, true, address, value, flags}});
+}
+
+// One after another, as one operation of the stream.
+CUresult CUDAAPI cuStreamBatchMemOp(CUstream stream, unsigned count,
+                                    CUstreamBatchMemOpParams* params, unsigned flags) {
+  if (flags != 0 || count == 0 || count >= 256) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<MemOp> ops;
+  for (unsigned i = 0; i < count; ++i) {
+    const auto& wait = params[i].waitValue;  // a write has the same layout
+    switch (wait.operation) {
+      case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        ops.push_back({wait.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32, false, wait.address,
+                       wait.value, wait.flags});
+        break;
+      case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        ops.push_back({wait.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64, true, wait.address,
+                       wait.value64, wait.flags});
+        break;
+      default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  }
+  return enqueue("cuStreamBatchMemOp", stream, std::move(ops));
 }
 
 }  // extern "C"

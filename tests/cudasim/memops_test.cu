@@ -106,6 +106,32 @@ TEST(MemOps, HalfWordsToo) {
   EXPECT_EQ(words.to_host()[0], 0u);
 }
 
+TEST(MemOps, ABatchRunsInItsOrder) {
+  DeviceArray<Word> words(3);
+  words.fill(0);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  CUstreamBatchMemOpParams ops[4] = {};
+  for (CUstreamBatchMemOpParams& op : ops) op.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  for (int i = 0; i < 3; ++i) {
+    ops[i].writeValue.address = at(words.get() + i);
+    ops[i].writeValue.value64 = 5;
+  }
+  ops[1].operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  ops[1].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  ops[3].writeValue.address = at(words.get());
+  Stream a, b;
+  auto* const batch = entry<decltype(cuStreamBatchMemOp)>("cuStreamBatchMemOp");
+  ASSERT_EQ(batch(a.get(), 4, ops, 0), CUDA_SUCCESS);
+  EXPECT_FALSE(goes_on(a));
+  EXPECT_EQ(words.to_host(), (std::vector<Word>{5, 0, 0}));
+  ASSERT_EQ(write(b, words.get() + 1, 5), CUDA_SUCCESS);
+  a.wait();
+  EXPECT_EQ(words.to_host(), (std::vector<Word>{0, 5, 5}));
+  EXPECT_EQ(batch(a.get(), 256, ops, 0), CUDA_ERROR_INVALID_VALUE);
+  ops[0].operation = CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES;
+  EXPECT_EQ(batch(a.get(), 1, ops, 0), CUDA_ERROR_NOT_SUPPORTED);
+}
+
 // The host lets a stream go on by storing to memory that both see.
 TEST(MemOps, TheHostCanStoreTheWord) {
   Word* word = nullptr;

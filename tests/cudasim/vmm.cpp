@@ -341,6 +341,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** out, uns
       {"cuMemGetAddressRange", reinterpret_cast<void*>(&cuMemGetAddressRange)},
       {"cuStreamWriteValue64", reinterpret_cast<void*>(&cuStreamWriteValue64)},
       {"cuStreamWaitValue64", reinterpret_cast<void*>(&cuStreamWaitValue64)},
+      {"cuStreamBatchMemOp", reinterpret_cast<void*>(&cuStreamBatchMemOp)},
   };
   return api("cudaGetDriverEntryPointByVersion", [&] {
     *out = nullptr;
