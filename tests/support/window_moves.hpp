@@ -15,15 +15,16 @@ namespace treering::test {
 
 class WindowMoves {
  public:
-  // Both buffers have needed(count, size) bytes. sync: until what was called on `stream` is done.
+  // Both buffers have needed(count, size) bytes.
   WindowMoves(tr_comm_t comm, int rank, int size, std::uint8_t* in, std::uint8_t* out)
       : comm_(comm), rank_(rank), size_(static_cast<std::uint64_t>(size)), in_(in), out_(out) {}
+  // sync: until what was called on `stream` is done.
   void use_stream(tr_stream_t stream, std::function<tr_result_t()> sync) {
     stream_ = stream;
     sync_ = std::move(sync);
   }
-  // Gathers and scatters in place, too? (Their roots' buffers then lie elsewhere than the others'.)
-  void leave_out_rooted_in_place() { rooted_in_place_ = false; }
+  // Copy engines serve no scatters, nor gathers in place: there the root's buffer lies elsewhere.
+  void leave_out_what_copy_engines_do_not() { by_copy_engines_ = true; }
 
   static std::size_t needed(std::uint64_t count, int size) {
     return count * static_cast<std::uint64_t>(size) + kGuard;
@@ -92,7 +93,7 @@ class WindowMoves {
     });
   }
   std::string gather(int root) {
-    if (in_place_ && !rooted_in_place_) return {};
+    if (in_place_ && by_copy_engines_) return {};
     Bytes all;
     for (std::uint64_t r = 0; r < size_ && rank_ == root; ++r) {
       const Bytes theirs = part(r, 0, count_);
@@ -104,7 +105,7 @@ class WindowMoves {
     });
   }
   std::string scatter(int root) {
-    if (in_place_ && !rooted_in_place_) return {};
+    if (by_copy_engines_) return {};
     const auto from = static_cast<std::uint64_t>(root);
     const Bytes wants = part(from, mine(), count_);
     if (in_place_ && rank_ == root) {
@@ -149,7 +150,7 @@ class WindowMoves {
   std::uint8_t* out_;
   tr_stream_t stream_ = nullptr;
   std::function<tr_result_t()> sync_;
-  bool rooted_in_place_ = true;
+  bool by_copy_engines_ = false;
   bool in_place_ = false;
   std::uint64_t count_ = 0;
   std::uint64_t turn_ = 0;
