@@ -41,6 +41,7 @@ enum class Verb : std::uint8_t {
   kReduceFromAll,
   kReduceStoreAll,
   kCopyFrom,
+  kCopyTo,
 };
 const char* verb_name(Verb verb);  // "recv_reduce_send"
 
@@ -53,7 +54,7 @@ enum class Space : std::uint8_t {
   kLink,     // a slot of a link
   kToken,    // the few bytes that publish() sends: where a rank's buffers lie in its windows
   kPeerIn,   // a peer's send buffer, read through its window
-  kPeerOut,  // a peer's receive buffer, written through its window
+  kPeerOut,  // a peer's receive buffer, written (or read) through its window
 };
 
 struct Chunk {
@@ -166,6 +167,8 @@ class Verbs {
   //   reduce_from_all(chunk, last)  fold `chunk` of every rank's in, in rank order, into my out
   //   reduce_store_all(chunk, last) the same, stored to every rank's out
   //   copy_from(q, chunk)           copy `chunk` of rank q's in to my out
+  //   copy_from(q, src, dst)        the same for any chunk of rank q's in or out and of my out
+  //   copy_to(q, chunk)             copy `chunk` of my in to rank q's out
   // A second publish/await_all pair after them says "I have read and written what I had to".
 
  private:

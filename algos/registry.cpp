@@ -119,6 +119,8 @@ constexpr Algorithm kAlgorithms[] = {
         kBinomial, "S log2 n by root, log2 n steps"),
     row("direct", C::kBroadcast, direct::broadcast<P>, whole, several_ranks, kInPlace, kFolklore,
         "S once, 1 step"),
+    row("window", C::kBroadcast, window::broadcast<P>, per_rank, several_ranks, kInPlace | kWindows,
+        kFolklore, "S read in place, 2 steps between 3 signals"),
 
     row("local", C::kAllGather, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore,
         "nothing is sent"),
@@ -148,6 +150,8 @@ constexpr Algorithm kAlgorithms[] = {
         "at most S/2, log2 n steps"),
     row("direct", C::kGather, direct::gather<P>, per_rank, several_ranks, kInPlace | kUneven,
         kFolklore, "S/n, 1 step"),
+    row("window", C::kGather, window::gather<P>, per_rank, several_ranks, kInPlace | kWindows,
+        kFolklore, "(n-1)/n S read in place by root, 1 step between 2 signals"),
 
     row("local", C::kScatter, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore,
         "nothing is sent"),
@@ -155,6 +159,8 @@ constexpr Algorithm kAlgorithms[] = {
         "(n-1)/n S by root, log2 n steps"),
     row("direct", C::kScatter, direct::scatter<P>, per_rank, several_ranks, kInPlace | kUneven,
         kFolklore, "(n-1)/n S by root, 1 step"),
+    row("window", C::kScatter, window::scatter<P>, per_rank, several_ranks, kInPlace | kWindows,
+        kFolklore, "(n-1)/n S written in place by root, 1 step between 2 signals"),
 
     row("local", C::kAllToAll, local::move<P>, per_rank, one_rank, kInPlace | kUneven, kFolklore,
         "nothing is sent"),
@@ -162,6 +168,8 @@ constexpr Algorithm kAlgorithms[] = {
         kInPlace | kUneven, kFolklore, "(n-1)/n S, 1 step of n-1 messages"),
     row("bruck", C::kAllToAll, bruck::all_to_all<P>, per_rank, several_ranks, kPlain, kBruck,
         "about S/2 log2 n, log2 n steps"),
+    row("window", C::kAllToAll, window::all_to_all<P>, per_rank, several_ranks, kWindows, kFolklore,
+        "(n-1)/n S read in place, 1 step between 2 signals"),
 
     row("local", C::kBarrier, local::nothing<P>, whole, one_rank, kInPlace, kFolklore,
         "nothing is sent"),

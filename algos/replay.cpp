@@ -71,8 +71,9 @@ Result<Expr> Replay::read(const Network::Event& event, int input) {
       }
       return leaf;
     }
-    case Space::kOut: {
-      const Expr value = out_[cell(event.rank, o.chunk)];
+    case Space::kOut:
+    case Space::kPeerOut: {
+      const Expr value = out_[cell(o.space == Space::kPeerOut ? o.peer : event.rank, o.chunk)];
       if (value == kNoExpr) {
         return invalid_argument("out[" + std::to_string(o.chunk) + "] has not been written yet");
       }

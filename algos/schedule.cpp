@@ -63,6 +63,8 @@ const char* verb_name(Verb verb) {
       return "reduce_store_all";
     case Verb::kCopyFrom:
       return "copy_from";
+    case Verb::kCopyTo:
+      return "copy_to";
   }
   return "?";
 }

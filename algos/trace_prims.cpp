@@ -159,13 +159,23 @@ void TracePrims::reduce_store_all(int chunk, Last last) {
   add(Verb::kReduceStoreAll, last, inputs, outputs);
 }
 
-void TracePrims::copy_from(int q, int chunk) {
+void TracePrims::copy_from(int q, Chunk src, Chunk dst) {
   Operand theirs, own;
-  theirs.space = Space::kPeerIn;
+  theirs.space = src.space == Space::kIn ? Space::kPeerIn : Space::kPeerOut;
   theirs.peer = q;
-  own.space = Space::kOut;
-  theirs.chunk = own.chunk = chunk;
+  theirs.chunk = src.index;
+  own.space = dst.space;
+  own.chunk = dst.index;
   add(Verb::kCopyFrom, Last::kNo, {theirs}, {own});
+}
+
+void TracePrims::copy_to(int q, int chunk) {
+  Operand own, theirs;
+  own.space = Space::kIn;
+  theirs.space = Space::kPeerOut;
+  theirs.peer = q;
+  own.chunk = theirs.chunk = chunk;
+  add(Verb::kCopyTo, Last::kNo, {own}, {theirs});
 }
 
 void TracePrims::add(Verb verb, Last last, const std::vector<Operand>& inputs,

@@ -49,7 +49,9 @@ class TracePrims : public Verbs<TracePrims> {
   void await_all();
   void reduce_from_all(int chunk, Last last);
   void reduce_store_all(int chunk, Last last);
-  void copy_from(int q, int chunk);
+  void copy_from(int q, int chunk) { copy_from(q, in(chunk), out(chunk)); }
+  void copy_from(int q, Chunk src, Chunk dst);
+  void copy_to(int q, int chunk);
 
   Schedule take() && { return std::move(schedule_); }
 

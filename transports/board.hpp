@@ -24,6 +24,9 @@ struct BoardOp {
   std::atomic<std::uint64_t> sequence;  // number of the operation + 1; 0 = never used
   std::atomic<std::uint64_t> what;      // packed by comm/signature.hpp
   std::atomic<std::uint64_t> count;
+  // Packed by comm/signature.hpp: where the buffer lies that peers reach, if that must be the same
+  // on all ranks; else 0.
+  std::atomic<std::uint64_t> place;
 };
 inline constexpr int kBoardOps = 16;
 inline constexpr int kCauseBytes = 512;

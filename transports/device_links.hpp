@@ -43,6 +43,11 @@ class DeviceLinks {
   // Empty, or why it is not; the same text on all ranks.
   virtual const std::string& why_no_ll128() const = 0;
 
+  // Words in the memory of rank `owner`, in this process's addresses, that streams write:
+  // [stage][writer], kStreamStages of them for each writer. Zero at first. nullptr
+  // where that memory is not reached.
+  virtual std::uint64_t* stream_words(int owner) const = 0;
+
   // Collective over the ranks: maps [ptr, ptr + bytes) of every rank's device memory, as
   // Transport::map_windows does the host's. It may begin anywhere in an allocation by cudaMalloc on
   // device(), which must not be freed as long as any rank's map lives. Either all ranks get it or

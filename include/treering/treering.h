@@ -283,10 +283,13 @@ TR_API tr_result_t tr_recv(void* recvbuf, uint64_t count, tr_type_t type, int pe
 /* ---- Options ------------------------------------------------------------------------------------
  */
 /* TR_OPT_ORDERED: 1 = every reduction folds in rank order, so that its bits depend neither on
- * algorithm nor on partition (default 0). TR_OPT_TIMEOUT_MS: deadline of every wait. Collective:
- * all ranks set the same. */
+ * algorithm nor on partition (default 0). TR_OPT_TIMEOUT_MS: deadline of every wait.
+ * TR_OPT_COPY_ENGINE: moves between windows of GPUs that run on their copy engines and leave all
+ * multiprocessors free: 1 = long ones, 2 = all that can, 0 = none (default). The buffer that peers
+ * read must then lie at the same offset of the same window on all ranks: sendbuf; recvbuf for a
+ * broadcast and in place. Collective: all ranks set the same. */
 typedef int32_t tr_option_t;
-enum { TR_OPT_ORDERED = 0, TR_OPT_TIMEOUT_MS = 1 };
+enum { TR_OPT_ORDERED = 0, TR_OPT_TIMEOUT_MS = 1, TR_OPT_COPY_ENGINE = 2 };
 TR_API tr_result_t tr_comm_set_option(tr_comm_t comm, tr_option_t option, int64_t value);
 /* Forces an algorithm ("ring", "tree", "two_shot", ...) for a collective ("all_reduce", ...);
  * "auto" undoes it. A name that does not exist for it, or not for this many ranks:

@@ -221,6 +221,9 @@ tr_result_t tr_comm_set_option(tr_comm_t comm, tr_option_t option, int64_t value
       case TR_OPT_ORDERED:
         if (value != 0 && value != 1) return invalid_argument("TR_OPT_ORDERED is 0 or 1");
         return call.comm().set_ordered(value == 1);
+      case TR_OPT_COPY_ENGINE:
+        if (value < 0 || value > 2) return invalid_argument("TR_OPT_COPY_ENGINE is 0, 1 or 2");
+        return call.comm().set_copy_engine(value);
       case TR_OPT_TIMEOUT_MS:
         return call.comm().set_timeout_ms(value);
     }

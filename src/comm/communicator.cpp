@@ -48,7 +48,8 @@ std::string settings_text(const Config& c, int size) {
       std::to_string(c.slice_bytes) + "; TR_ORDERED " + std::to_string(c.ordered) + "; TR_CUDA " +
       std::to_string(c.cuda) + "; TR_CUDA_STRICT " + std::to_string(c.cuda_strict) +
       "; TR_CUDA_CHANNELS " + std::to_string(c.cuda_channels) + "; TR_CUDA_SLOT_BYTES " +
-      std::to_string(c.cuda_slot_bytes) + "; TR_PROTOCOL " + c.protocol + "; TR_ALGO ";
+      std::to_string(c.cuda_slot_bytes) + "; TR_CUDA_COPY_ENGINE " + std::to_string(c.copy_engine) +
+      "; TR_PROTOCOL " + c.protocol + "; TR_ALGO ";
   for (const AlgoChoice& a : c.algos)
     text += std::string(collective_name(a.collective)) + ":" + a.algorithm + ",";
   return text;
@@ -101,7 +102,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
 
 Communicator::~Communicator() {
   if (transport_ == nullptr || forks_ != forks_of_this_process()) return;
-  if (device_ != nullptr) (void)device_->drain();  // kernels use windows_, which go first
+  if (device_ != nullptr) {
+    (void)device_->drain();  // kernels use windows_, which go first
+    device_->set_watch(nullptr);
+  }
   if (engine_ != nullptr) engine_->stop();
   mark_left();
 }
@@ -276,11 +280,12 @@ Status Communicator::run_scratch() {
 
 // Puts the call on the board and counts it. Readers compare an entry's sequence before and after
 // (report.cpp), so a torn entry is never believed.
-void Communicator::post_call(std::uint64_t kind, std::uint64_t count) {
+void Communicator::post_call(std::uint64_t kind, std::uint64_t count, std::uint64_t place) {
   BoardOp& entry = board_->ops[sequence_ % kBoardOps];
   entry.sequence.store(0, std::memory_order_relaxed);
   entry.what.store(kind, std::memory_order_release);
   entry.count.store(count, std::memory_order_release);
+  entry.place.store(place, std::memory_order_release);
   entry.sequence.store(++sequence_, std::memory_order_release);  // pairs with posted()
   board_->issued.store(sequence_, std::memory_order_relaxed);
 }
@@ -386,6 +391,11 @@ Status Communicator::set_algorithm(const std::string& collective, const std::str
 Status Communicator::set_ordered(bool ordered) {
   scratch_reusable_ = false;
   config_.ordered = ordered;
+  return {};
+}
+
+Status Communicator::set_copy_engine(std::int64_t use) {
+  config_.copy_engine = use;
   return {};
 }
 

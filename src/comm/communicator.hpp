@@ -113,6 +113,7 @@ class Communicator final : public EngineOwner,
 
   Status set_algorithm(const std::string& collective, const std::string& algorithm);
   Status set_ordered(bool ordered);
+  Status set_copy_engine(std::int64_t use);
   Status set_timeout_ms(std::int64_t timeout_ms);
 
   Status finalize();
@@ -121,6 +122,7 @@ class Communicator final : public EngineOwner,
   void abort();
   Status async_error() const override;
   Status watch() override;
+  Status settle() override;
   // Valid until the next call of explain.
   const char* explain();
 
@@ -136,6 +138,8 @@ class Communicator final : public EngineOwner,
   // comm/device.cpp
   Status connect_devices(Rendezvous& rendezvous);
   Result<bool> fit_channels(Rendezvous& rendezvous, int* channels);
+  Status connect_copies(Rendezvous& rendezvous);
+  Status start_on_device(Request& request, const DevicePlan& plan, Stream* stream);
   Status launch_on_device(Request& request, Stream* stream);
   Status fail_on_device(const Status& cause);
   // An error if the communicator has failed, on whichever engine: what a kernel on a caller's
@@ -156,7 +160,7 @@ class Communicator final : public EngineOwner,
   Status prepare_scratch(Request& request);
   void rewind_scratch(const std::byte* in, std::byte* out);
   Status run_scratch();
-  void post_call(std::uint64_t kind, std::uint64_t count);
+  void post_call(std::uint64_t kind, std::uint64_t count, std::uint64_t place = 0);
   // comm/windows.cpp
   Result<bool> register_on_device(const void* ptr, Rendezvous& all) const;
   Status find_windows(Request& request) const;
@@ -175,9 +179,11 @@ class Communicator final : public EngineOwner,
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<DeviceEngine> device_;
-  std::string why_fewer_channels_;  // than usual, on the device
-  bool looks_at_pointers_ = false;  // there are GPUs: whose memory a buffer is decides
-  Operation scratch_;               // of blocking calls
+  std::string why_fewer_channels_;       // than usual, on the device
+  std::string why_no_copies_;            // by copy engines; the same on all ranks
+  std::atomic<bool> has_copied_{false};  // by copy engines
+  bool looks_at_pointers_ = false;       // there are GPUs: whose memory a buffer is decides
+  Operation scratch_;                    // of blocking calls
   std::map<std::tuple<const algos::Algorithm*, int>, std::unique_ptr<Plan>> plans_;
   std::map<std::pair<int, bool>, std::unique_ptr<Plan>> sendrecv_plans_;  // (peer, is_send)
   struct Recent {

@@ -42,9 +42,13 @@ bool differs(const Board& mine, const Board& theirs, std::uint64_t first, std::u
       continue;  // pairs with post_call
     const std::uint64_t what = b.what.load(std::memory_order_acquire);
     const std::uint64_t count = b.count.load(std::memory_order_acquire);
+    const std::uint64_t place = b.place.load(std::memory_order_acquire);
     if (b.sequence.load(std::memory_order_relaxed) != sequence + 1) continue;
     const bool same_count = count == a.count.load(std::memory_order_relaxed) || unpack(what).uneven;
-    if (what != a.what.load(std::memory_order_relaxed) || !same_count) return true;
+    if (what != a.what.load(std::memory_order_relaxed) || !same_count ||
+        place != a.place.load(std::memory_order_relaxed)) {
+      return true;
+    }
   }
   return false;
 }
@@ -58,6 +62,16 @@ RangeName range_name_of(std::span<const Communicator::Message> messages) {
     name.bytes += m.request->in_bytes + m.request->out_bytes;  // one of them is none
   }
   return name;
+}
+
+// The buffer that peers reach of a call that copy engines serve.
+BufferPlace reached_place(const Request& r, bool in_place) {
+  const WindowToken& t = r.call.token;
+  const bool reaches_in = r.call.collective == Collective::kAllGather ||
+                          r.call.collective == Collective::kGather ||
+                          r.call.collective == Collective::kAllToAll;
+  if (reaches_in && !in_place) return {t.in_window, t.in_offset_bytes, false};
+  return {t.out_window, t.out_offset_bytes, in_place};
 }
 
 // For check_same_call: the last operation issued.
@@ -122,11 +136,25 @@ Status Communicator::connect_devices(Rendezvous& rendezvous) {
   TR_ASSIGN_OR_RETURN(const Failure failure, first_failure(rendezvous, made.status()));
   if (!failure.happened) {
     device_ = std::move(made).value();
-    return {};
+    return connect_copies(rendezvous);
   }
   // A GPU that refuses something is done without; who asks for more blocks than it has must know.
   if (config_.cuda_strict || failure.status.code() == Code::kUnsupported) return failure.status;
   TR_LOG_WARN(rank_, "GPU memory is not used between ranks: %s", failure.status.message().c_str());
+  return {};
+}
+
+// All ranks have copies by copy engines or none.
+Status Communicator::connect_copies(Rendezvous& rendezvous) {
+  for (const bool all_have_started : {false, true}) {
+    const Status mine = all_have_started ? device_->check_copies() : device_->start_copies();
+    TR_ASSIGN_OR_RETURN(const Failure failure, first_failure(rendezvous, mine));
+    if (!failure.happened) continue;
+    why_no_copies_ = failure.status.message();
+    TR_LOG_INFO(rank_, "no copies by copy engines: %s", why_no_copies_.c_str());
+    return {};
+  }
+  device_->set_watch([this] { (void)watch(); });
   return {};
 }
 
@@ -170,6 +198,8 @@ DeviceChoiceInput Communicator::device_choice_input(const ChoiceInput& call,
   std::copy_n(table.slot_bytes, kNumDeviceProtocols, in.slot_bytes);
   in.protocol = config_.protocol;
   in.why_no_ll128 = device_->links().why_no_ll128();
+  in.copy_use = static_cast<CopyUse>(config_.copy_engine);
+  in.why_no_copies = why_no_copies_;
   in.exists = device_has;
   return in;
 }
@@ -185,6 +215,7 @@ Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {
   TR_ASSIGN_OR_RETURN(const DeviceChoice choice, choose_on_device(device_choice_input(r)));
   DevicePlan plan;
   plan.algorithm = choice.algorithm->name;
+  plan.by_copies = choice.by_copies;
   plan.protocol = choice.protocol;
   plan.lanes = choice.lanes;
   plan.channels = choice.channels;
@@ -202,7 +233,18 @@ Status Communicator::check_usable() {
 Status Communicator::watch() {
   Status status = async_error();
   if (status.ok()) status = transport_->check_peers();
+  // Copies wait for ever for a rank that called something else.
+  if (status.ok() && has_copied_.load(std::memory_order_relaxed)) {
+    status = check_same_call(operation_before(board_->issued.load(std::memory_order_relaxed)));
+  }
   return status.ok() ? status : fail_on_device(status);
+}
+
+// Who has failed, this rank or a peer, lets its copies go on, to whatever end; but first it says
+// so.
+Status Communicator::settle() {
+  const Status status = async_error();
+  return status.ok() && !has_copied_.load(std::memory_order_relaxed) ? status : watch();
 }
 
 // A CUDA stream for the engine, whose kernels' reports are then errors of `stream`.
@@ -219,8 +261,10 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream, Range& range)
   }
   TR_RETURN_IF_ERROR(check_usable());
   TR_ASSIGN_OR_RETURN(const DevicePlan plan, device_plan_for(r));
-  range.begin(range_owner_, range_name(r, plan.algorithm, device_protocol_name(plan.protocol)));
-  if (plan.windows != nullptr) TR_RETURN_IF_ERROR(find_windows(r));
+  range.begin(range_owner_,
+              range_name(r, plan.algorithm,
+                         plan.by_copies ? "copy engines" : device_protocol_name(plan.protocol)));
+  if (plan.by_copies || plan.windows != nullptr) TR_RETURN_IF_ERROR(find_windows(r));
   if (r.cut) {
     constexpr std::uint64_t kCutBytes =
         kSlotAlign;  // as on the host: the same chunks, the same bits
@@ -228,14 +272,31 @@ Status Communicator::enqueue_on_device(Request& r, Stream* stream, Range& range)
         Partition::cut(r.call.count, plan.chunks, kCutBytes / type_bytes(r.call.type));
   }
   r.call.uneven = r.uneven;
+  const Status status = start_on_device(r, plan, stream);
+  return status.ok() ? status : fail_on_device(status);
+}
+
+Status Communicator::start_on_device(Request& r, const DevicePlan& plan, Stream* stream) {
+  const algos::Algorithm& algorithm = *algos::find_algorithm(r.call.collective, plan.algorithm);
   CallKind call_kind = kind_of(r.call);
-  call_kind.algorithm = number_of(*algos::find_algorithm(r.call.collective, plan.algorithm));
+  call_kind.algorithm = number_of(algorithm);
   const std::uint64_t kind = pack(call_kind);
   const std::uint64_t signature = call_signature(kind, r.uneven ? 0 : r.call.count, sequence_);
-  post_call(kind, r.call.count);
-  if (stream == nullptr) waited_for_ = sequence_;
-  const Status status = device_->launch(r.call, plan, signature, use_stream(stream));
-  return status.ok() ? status : fail_on_device(status);
+  const auto post = [&](std::uint64_t place) {
+    post_call(kind, r.call.count, place);
+    if (stream == nullptr) waited_for_ = sequence_;
+  };
+  if (!plan.by_copies) {
+    post(0);
+    return device_->launch(r.call, plan, signature, use_stream(stream));
+  }
+  CopyCall copy{&algorithm, &r.call, &windows_};
+  copy.in_place = r.in_place && r.call.collective == Collective::kAllGather;
+  const std::uint64_t place = pack(reached_place(r, copy.in_place));
+  copy.signature = call_signature(signature, place, 0);
+  has_copied_.store(true, std::memory_order_relaxed);
+  post(place);
+  return device_->copy(copy, use_stream(stream));
 }
 
 Status Communicator::enqueue_messages(std::span<const Message> messages, Range& range) {
@@ -265,7 +326,6 @@ Status Communicator::fail_on_device(const Status& cause) {
   if (failed_.load(std::memory_order_acquire)) return async_error();  // pairs with on_failure
   // Not sequence_: a thread that waits for a stream comes here too.
   const Operation last = operation_before(board_->issued.load(std::memory_order_relaxed));
-  if (device_ != nullptr) device_->abort();
   const Status calls = cause.code() == Code::kTimeout ? check_same_call(last) : Status{};
   return on_failure(last, calls.ok() ? cause : calls);
 }
@@ -292,6 +352,10 @@ Status Communicator::wait_for_device() {
     const bool done = idle.value();
     if (done || backoff.pause()) {
       if (a_board_differs()) status = check_same_call(operation_before(sequence_));
+      if (status.ok() && done && has_copied_.load(std::memory_order_relaxed)) {
+        status = async_error();  // see settle
+        if (status.ok()) status = transport_->check_peers();
+      }
       if (status.ok() && done) {
         board_->completed.store(
             std::max(waited_for_, board_->completed.load(std::memory_order_relaxed)),

@@ -14,6 +14,7 @@ namespace {
 struct Posted {
   std::uint64_t kind = 0;
   std::uint64_t count = 0;
+  std::uint64_t place = 0;
 };
 
 // What `board`'s rank called as its operation `sequence`; nothing if it is not there yet or no
@@ -22,7 +23,8 @@ std::optional<Posted> posted(const Board& board, std::uint64_t sequence) {
   const BoardOp& entry = board.ops[sequence % kBoardOps];
   if (entry.sequence.load(std::memory_order_acquire) != sequence + 1)
     return std::nullopt;  // pairs with prepare
-  Posted p{entry.what.load(std::memory_order_acquire), entry.count.load(std::memory_order_acquire)};
+  Posted p{entry.what.load(std::memory_order_acquire), entry.count.load(std::memory_order_acquire),
+           entry.place.load(std::memory_order_acquire)};
   if (entry.sequence.load(std::memory_order_relaxed) != sequence + 1) return std::nullopt;
   return p;
 }
@@ -38,6 +40,12 @@ bool same_call(const Posted& a, const Posted& b) {
   CallKind kind_a = unpack(a.kind), kind_b = unpack(b.kind);
   kind_a.algorithm = kind_b.algorithm = 0;
   return pack(kind_a) == pack(kind_b) && (a.count == b.count || kind_a.uneven);
+}
+
+std::string place_text(std::uint64_t packed) {
+  const BufferPlace p = unpack_place(packed);
+  return "window " + std::to_string(p.window) + ", byte " + std::to_string(p.offset_bytes) +
+         (p.in_place ? ", in place" : "");
 }
 
 }  // namespace
@@ -66,16 +74,18 @@ Status Communicator::check_same_call(const Operation& op) {
   for (std::uint64_t sequence = oldest; sequence <= op.sequence; ++sequence) {
     const std::optional<Posted> mine = posted(*board_, sequence);
     if (!mine) continue;
-    bool calls_differ = false, algorithms_differ = false;
-    std::string calls, algorithms;
+    bool calls_differ = false, algorithms_differ = false, places_differ = false;
+    std::string calls, algorithms, places;
     for (int r = 0; r < size_; ++r) {
       const std::optional<Posted> theirs = posted(transport_->board(r), sequence);
       if (!theirs) continue;
       calls_differ |= !same_call(*mine, *theirs);
       algorithms_differ |= mine->kind != theirs->kind;
+      places_differ |= mine->place != 0 && theirs->place != 0 && mine->place != theirs->place;
       const std::string rank = " rank " + std::to_string(r) + ": ";
       calls += rank + to_string(unpack(theirs->kind), theirs->count, size_) + ";";
       algorithms += rank + algorithm_name(unpack(theirs->kind)) + ";";
+      places += rank + place_text(theirs->place) + ";";
     }
     if (calls_differ) {
       calls.pop_back();
@@ -89,6 +99,15 @@ Status Communicator::check_same_call(const Operation& op) {
                         "):" + algorithms +
                         " force the same on all ranks, and pass registered buffers "
                         "on all of them or on none");
+    }
+    if (places_differ) {
+      places.pop_back();
+      return Status(Code::kMismatch,
+                    "ranks passed buffers at different places for operation " +
+                        std::to_string(sequence) + " (" +
+                        to_string(unpack(mine->kind), mine->count, size_) + "):" + places +
+                        ": copy engines need the same window and place in it on all ranks; "
+                        "TR_CUDA_COPY_ENGINE=0 does without them");
     }
   }
   return {};
@@ -244,6 +263,11 @@ const char* Communicator::explain() {
             "\n";
     const std::string& why = device_->links().why_no_ll128();
     if (!why.empty()) text += "no protocol LL128: " + why + "\n";
+    if (!why_no_copies_.empty()) {
+      text += "no copies by copy engines: " + why_no_copies_ + "\n";
+    } else if (config_.copy_engine == 0) {
+      text += "no copies by copy engines: not asked for (TR_OPT_COPY_ENGINE)\n";
+    }
   }
   for (int c = 0; c < kNumCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);

@@ -65,6 +65,15 @@ std::string to_string(const CallKind& k, std::uint64_t count, int size) {
   return text;
 }
 
+std::uint64_t pack(const BufferPlace& place) {
+  return 1 | static_cast<std::uint64_t>(place.in_place) << 1 |
+         static_cast<std::uint64_t>(place.window & 0x3FFF) << 2 | place.offset_bytes << 16;
+}
+
+BufferPlace unpack_place(std::uint64_t packed) {
+  return {static_cast<std::uint32_t>(packed >> 2 & 0x3FFF), packed >> 16, (packed >> 1 & 1) != 0};
+}
+
 std::uint64_t pack(const LinkId& link) {
   return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(link.kind) << 60 |
          static_cast<std::uint64_t>(link.channel) << 52 |

@@ -32,6 +32,15 @@ CallKind unpack(std::uint64_t packed);
 // "all_reduce of 1024 float32, sum"
 std::string to_string(const CallKind& kind, std::uint64_t count, int size);
 
+// Where the buffer of a call lies that peers reach.
+struct BufferPlace {
+  std::uint32_t window = 0;
+  std::uint64_t offset_bytes = 0;
+  bool in_place = false;
+};
+std::uint64_t pack(const BufferPlace& place);  // never 0
+BufferPlace unpack_place(std::uint64_t packed);
+
 std::uint64_t pack(const LinkId& link);  // never 0
 LinkId unpack_link(std::uint64_t packed);
 

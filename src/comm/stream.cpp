@@ -81,7 +81,7 @@ Status Stream::synchronize_cuda(int spin) {
     for (const auto& user : users()) (void)user->watch();  // its status is collected below
   }
   for (const auto& user : users()) {
-    if (!user->async_error().ok()) return user->watch();
+    TR_RETURN_IF_ERROR(user->settle());
   }
   return {};
 }

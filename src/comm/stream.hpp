@@ -33,6 +33,8 @@ class StreamUser {
   // The same, after a look at the peers: one that is gone fails the communicator, whose kernels
   // then end. Any thread.
   virtual Status watch() = 0;
+  // When all of its work on a stream is done: did it do what was asked for?
+  virtual Status settle() = 0;
 };
 
 // Thread-safe.

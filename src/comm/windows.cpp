@@ -69,17 +69,27 @@ int window_of(const Windows& windows, const std::byte* ptr, std::uint64_t bytes)
 }  // namespace
 
 bool Communicator::in_windows(const Request& r) const {
-  return window_of(local_windows_, r.call.in, r.in_bytes) >= 0 &&
-         window_of(local_windows_, r.call.out, r.out_bytes) >= 0;
+  const auto fits = [&](const std::byte* ptr, std::uint64_t bytes) {
+    return bytes == 0 || window_of(local_windows_, ptr, bytes) >= 0;  // 0: not used
+  };
+  return fits(r.call.in, r.in_bytes) && fits(r.call.out, r.out_bytes);
 }
 
 Status Communicator::find_windows(Request& r) const {
-  const int in = window_of(local_windows_, r.call.in, r.in_bytes);
-  const int out = window_of(local_windows_, r.call.out, r.out_bytes);
-  if (in < 0 || out < 0) return internal_error("a window algorithm without windows");
-  r.call.token = {static_cast<std::uint32_t>(in), static_cast<std::uint32_t>(out),
-                  static_cast<std::uint64_t>(r.call.in - local_windows_[in].ptr),
-                  static_cast<std::uint64_t>(r.call.out - local_windows_[out].ptr)};
+  r.call.token = {};
+  if (r.in_bytes > 0) {
+    const int in = window_of(local_windows_, r.call.in, r.in_bytes);
+    if (in < 0) return internal_error("a window algorithm without a window to read");
+    r.call.token.in_window = static_cast<std::uint32_t>(in);
+    r.call.token.in_offset_bytes = static_cast<std::uint64_t>(r.call.in - local_windows_[in].ptr);
+  }
+  if (r.out_bytes > 0) {
+    const int out = window_of(local_windows_, r.call.out, r.out_bytes);
+    if (out < 0) return internal_error("a window algorithm without a window to write");
+    r.call.token.out_window = static_cast<std::uint32_t>(out);
+    r.call.token.out_offset_bytes =
+        static_cast<std::uint64_t>(r.call.out - local_windows_[out].ptr);
+  }
   return {};
 }
 

@@ -61,6 +61,9 @@ const EnvVar kTable[] = {
      "blocks of a kernel that share the work of one lane"},
     {"TR_CUDA_SLOT_BYTES", Kind::kBytes, &Config::cuda_slot_bytes, kKiB, 16 * kKiB* kKiB, 0,
      "chosen", "a slot of a link between GPUs, of protocol Simple"},
+    {"TR_CUDA_COPY_ENGINE", Kind::kCount, &Config::copy_engine, 0, 2, 0, nullptr,
+     "moves between windows of GPUs that run on their copy engines: 1: long ones, 2: all that can; "
+     "buffers must then lie at the same places on all ranks"},
     {"TR_PROTOCOL", Kind::kText, &Config::protocol, 0, 0, 0, nullptr,
      "protocol of kernels to force: Simple, LL or LL128"},
     {"TR_HOST_ID", Kind::kText, &Config::host_id, 0, 0, 0, nullptr,

@@ -44,6 +44,7 @@ struct Config {
   bool cuda_strict = false;          // ranks whose GPUs do not reach each other are an error
   std::int64_t cuda_channels = 0;    // blocks per lane; 0: as many as fit, 4 at most
   std::int64_t cuda_slot_bytes = 0;  // of protocol Simple; 0: chosen
+  std::int64_t copy_engine = 0;      // moves in windows by copy engines: 1: long ones, 2: all
   std::string protocol;              // to force: Simple, LL, LL128; empty: chosen
 
   std::string host_id;  // empty: found out; ranks with different ones never share memory

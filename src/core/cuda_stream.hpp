@@ -18,6 +18,17 @@ class CudaStream {
                                    "cudaStreamCreateWithFlags"));
     return s;
   }
+  // Its work goes before that of other streams, and never queues up behind theirs.
+  static Result<CudaStream> make_urgent() {
+    CudaStream s;
+    int least = 0, greatest = 0;
+    TR_RETURN_IF_ERROR(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                   "cudaDeviceGetStreamPriorityRange"));
+    TR_RETURN_IF_ERROR(
+        cuda_status(cudaStreamCreateWithPriority(&s.stream_, cudaStreamNonBlocking, greatest),
+                    "cudaStreamCreateWithPriority"));
+    return s;
+  }
   CudaStream() = default;
   CudaStream(CudaStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   CudaStream& operator=(CudaStream&& other) noexcept {
@@ -44,6 +55,9 @@ class CudaStream {
     }
     TR_RETURN_IF_ERROR(cuda_status(error, "cudaStreamQuery"));
     return true;
+  }
+  Status wait() const {
+    return cuda_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
   // Done when it returns. Any two memories that CUDA knows, or the caller's.
   Status copy(void* to, const void* from, std::size_t bytes) const {

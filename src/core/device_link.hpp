@@ -99,6 +99,10 @@ struct DeviceLinkTable {
   }
 };
 
+// Words in a rank's device memory that streams of its peers write, without a kernel: so many for
+// each peer (engine/cuda_copy_engine.hpp).
+inline constexpr int kStreamStages = 6;
+
 // Where a block of a kernel gave up, in host memory that the device can write. One per block.
 struct DeviceReport {
   enum State : std::uint32_t { kFine, kTimeout, kAborted, kMismatch };

@@ -11,7 +11,9 @@
 #include "algos/prims.hpp"
 #include "core/cuda_device.hpp"
 #include "core/cuda_stream.hpp"
+#include "engine/cuda_copy_engine.hpp"
 #include "engine/cuda_resources.hpp"
+#include "engine/cuda_turnstile.hpp"
 #include "engine/device_engine.hpp"
 #include "engine/device_room.hpp"
 
@@ -25,43 +27,6 @@ using cuda::DeviceMessage;
 constexpr int kThreads = cuda::kMaxThreads;
 constexpr int kWarp = 32;
 static_assert(DeviceEngine::kMaxMessages == cuda::kMostMessages);
-
-// Kernels that run one after another, whatever their streams, because they share links.
-class Turnstile {
- public:
-  Turnstile() = default;
-  Turnstile(const Turnstile&) = delete;
-  Turnstile& operator=(const Turnstile&) = delete;
-  ~Turnstile() {
-    if (last_ != nullptr) (void)cudaEventDestroy(last_);
-  }
-  Status start() {
-    return cuda_status(cudaEventCreateWithFlags(&last_, cudaEventDisableTiming), "cudaEventCreate");
-  }
-  // Before a launch. `own`: the engine's own stream; another of the caller's may have the handle of
-  // one that was destroyed.
-  Status order(cudaStream_t stream, cudaStream_t own) {
-    if (!has_last_ || (stream == last_stream_ && stream == own)) return {};
-    return cuda_status(cudaStreamWaitEvent(stream, last_, 0), "cudaStreamWaitEvent");
-  }
-  // After it.
-  Status mark(cudaStream_t stream) {
-    TR_RETURN_IF_ERROR(cuda_status(cudaEventRecord(last_, stream), "cudaEventRecord"));
-    last_stream_ = stream;
-    has_last_ = true;
-    return {};
-  }
-  // Ends, because every wait of a kernel does.
-  Status wait() {
-    if (!has_last_) return {};
-    return cuda_status(cudaEventSynchronize(last_), "cudaEventSynchronize");
-  }
-
- private:
-  cudaEvent_t last_ = nullptr;          // after the last launch
-  cudaStream_t last_stream_ = nullptr;  // where that was
-  bool has_last_ = false;
-};
 
 std::string describe(const DeviceReport& r, int block) {
   std::string text = std::string(r.for_credit != 0 ? "room for message " : "message ") +
@@ -92,12 +57,22 @@ class CudaEngine final : public DeviceEngine {
                 void* stream) override;
   Status launch_messages(std::span<const MessageCall> calls,
                          std::span<void* const> streams) override;
+  Status start_copies() override;
+  Status check_copies() override;
+  Status copy(const CopyCall& call, void* stream) override;
+  void set_watch(std::function<void()> watch) override {
+    if (copies_ != nullptr) copies_->set_watch(std::move(watch));
+  }
   Result<bool> is_idle() override;
   Status drain() override;
-  void set_timeout_ms(std::int64_t timeout_ms) override { timeout_ms_ = timeout_ms; }
+  void set_timeout_ms(std::int64_t timeout_ms) override {
+    timeout_ms_ = timeout_ms;
+    if (copies_ != nullptr) copies_->set_timeout_ms(timeout_ms);
+  }
   Status check() const override;
   void abort() override {
     std::atomic_ref(shared_->abort).store(1, std::memory_order_relaxed);  // kernels poll it
+    if (copies_ != nullptr) copies_->release();
   }
 
  private:
@@ -106,9 +81,9 @@ class CudaEngine final : public DeviceEngine {
   }
   // What all kernels are told alike.
   DeviceCall common_call(Collective collective) const;
-  // Runs start(stream), which launches a kernel, when its turn comes.
+  // Runs start(stream), which enqueues something, when its turn comes.
   template <class Start>
-  Status take_turn(Turnstile& turnstile, cudaStream_t stream, const char* what, Start start);
+  Status take_turn(Turnstile& turnstile, cudaStream_t stream, Start start);
   // `stream` goes on when `before` is where it is now.
   Status join(cudaStream_t stream, cudaStream_t before);
   Status wait_for_last();
@@ -125,6 +100,7 @@ class CudaEngine final : public DeviceEngine {
   cudaEvent_t joint_ = nullptr;
   SharedWithKernels* shared_ = nullptr;         // as the host sees it
   SharedWithKernels* device_shared_ = nullptr;  // as kernels see it
+  std::unique_ptr<CopyEngine> copies_;          // nullptr: there are none
 };
 
 int threads_for(std::uint64_t slice_bytes) {
@@ -166,6 +142,7 @@ Status CudaEngine::start() {
       cuda_status(cudaEventCreateWithFlags(&joint_, cudaEventDisableTiming), "cudaEventCreate"));
   TR_ASSIGN_OR_RETURN(shared_, SharedPool::instance().take(reserved_blocks()));
   shared_->abort = 0;
+  shared_->awaited = shared_->copies_done = 0;
   std::fill_n(shared_->reports, reserved_blocks(), DeviceReport{});
   void* on_device = nullptr;
   TR_RETURN_IF_ERROR(
@@ -177,6 +154,7 @@ Status CudaEngine::start() {
 CudaEngine::~CudaEngine() {
   const OnDevice on(links_->device());
   const bool quiet = wait_for_last().ok() || cudaDeviceSynchronize() == cudaSuccess;
+  copies_.reset();
   if (joint_ != nullptr) (void)cudaEventDestroy(joint_);
   // Rather lost than written to by a kernel of its last owner.
   if (shared_ != nullptr && quiet) SharedPool::instance().give_back(shared_, reserved_blocks());
@@ -196,24 +174,27 @@ DeviceCall CudaEngine::common_call(Collective collective) const {
 }
 
 template <class Start>
-Status CudaEngine::take_turn(Turnstile& turnstile, cudaStream_t stream, const char* what,
-                             Start start) {
+Status CudaEngine::take_turn(Turnstile& turnstile, cudaStream_t stream, Start start) {
   // A captured graph keeps its own order.
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   TR_RETURN_IF_ERROR(cuda_status(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
   const bool captured = capture != cudaStreamCaptureStatusNone;
   if (!captured) TR_RETURN_IF_ERROR(turnstile.order(stream, own_.get()));
-  const auto error = static_cast<cudaError_t>(start(stream));
-  if (error != cudaSuccess)
-    return cuda_status(error, std::string("launching the kernel of ") + what);
-  if (captured) return {};
-  const Status marked = turnstile.mark(stream);
+  const Status started = start(stream);
+  if (captured) return started;
+  const Status marked = turnstile.mark(stream);  // what failed may have enqueued a part
   if (!marked.ok()) {
-    // Nothing would wait for this kernel any more, and it uses the caller's buffers and ours.
+    // Nothing would wait for this any more, and it uses the caller's buffers and ours.
     abort();
     (void)cudaStreamSynchronize(stream);
   }
-  return marked;
+  return started.ok() ? marked : started;
+}
+
+// Of a function that launches a kernel.
+Status launched(int error, const char* what) {
+  return cuda_status(static_cast<cudaError_t>(error),
+                     std::string("launching the kernel of ") + what);
 }
 
 Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
@@ -254,8 +235,9 @@ Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_
   const int threads =
       threads_for(std::min<std::uint64_t>(longest, c.slice_elems) * type_bytes(call.type));
   const OnDevice on(links_->device());
-  return take_turn(collectives_, stream_or_own(stream), plan.algorithm, [&](cudaStream_t s) {
-    return cuda::start_kernel(*kernel, c, plan.lanes * plan.channels, threads, s);
+  return take_turn(collectives_, stream_or_own(stream), [&](cudaStream_t s) {
+    return launched(cuda::start_kernel(*kernel, c, plan.lanes * plan.channels, threads, s),
+                    plan.algorithm);
   });
 }
 
@@ -295,12 +277,33 @@ Status CudaEngine::launch_messages(std::span<const MessageCall> calls,
   const cudaStream_t s = stream_or_own(streams.front());
   // As if the kernel ran on each of the streams.
   for (void* other : streams) TR_RETURN_IF_ERROR(join(s, stream_or_own(other)));
-  TR_RETURN_IF_ERROR(take_turn(messages_, s, "sends and receives", [&](cudaStream_t on_stream) {
-    return cuda::start_messages(c, messages, message_blocks_, threads_for(longest_slice),
-                                on_stream);
+  TR_RETURN_IF_ERROR(take_turn(messages_, s, [&](cudaStream_t on_stream) {
+    return launched(
+        cuda::start_messages(c, messages, message_blocks_, threads_for(longest_slice), on_stream),
+        "sends and receives");
   }));
   for (void* other : streams) TR_RETURN_IF_ERROR(join(stream_or_own(other), s));
   return {};
+}
+
+Status CudaEngine::start_copies() {
+  const OnDevice on(links_->device());
+  TR_ASSIGN_OR_RETURN(copies_, CopyEngine::make(*links_, *shared_, device_shared_, timeout_ms_));
+  return copies_->say_hello();
+}
+
+Status CudaEngine::check_copies() {
+  const OnDevice on(links_->device());
+  return copies_ != nullptr ? copies_->check_hellos() : internal_error("copies did not start");
+}
+
+Status CudaEngine::copy(const CopyCall& call, void* stream) {
+  TR_RETURN_IF_ERROR(check());
+  if (copies_ == nullptr) return internal_error("copies without a copy engine");
+  if (call.call->count == 0) return {};
+  const OnDevice on(links_->device());
+  return take_turn(collectives_, stream_or_own(stream),
+                   [&](cudaStream_t s) { return copies_->enqueue(call, s); });
 }
 
 Status CudaEngine::wait_for_last() {
@@ -317,6 +320,7 @@ Status CudaEngine::drain() {
 Result<bool> CudaEngine::is_idle() { return query_device_stream(own_.get()); }
 
 Status CudaEngine::check() const {
+  if (copies_ != nullptr) TR_RETURN_IF_ERROR(copies_->check());
   for (int i = 0; i < reserved_blocks(); ++i) {
     DeviceReport& r = shared_->reports[i];
     const std::uint32_t state = std::atomic_ref(r.state).load(std::memory_order_acquire);

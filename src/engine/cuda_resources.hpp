@@ -37,10 +37,14 @@ class BlockBudget {
   std::map<int, Blocks> devices_;
 };
 
-// Host memory that kernels see: their reports, and the flag that tells them to give up.
+// Host memory that the device sees: reports of kernels, the flag that tells them to give up, and
+// what streams of copies say (engine/cuda_copy_engine.hpp).
 struct SharedWithKernels {
   std::uint32_t abort;
-  DeviceReport reports[1];  // one for each block that the communicator has reserved
+  std::uint64_t awaited;                   // the value that a stream waits for; 0: none
+  std::uint64_t copies_done;               // calls
+  std::uint64_t landing[kMaxDeviceRanks];  // of words that the host wants to read
+  DeviceReport reports[1];                 // one for each block that the communicator has reserved
 };
 
 // Freeing pinned memory waits for all that runs on all devices, other communicators' kernels too,

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,7 @@ namespace treering {
 struct DevicePlan {
   const char* algorithm = nullptr;
   DeviceProtocol protocol = DeviceProtocol::kSimple;
+  bool by_copies = false;  // DeviceEngine::copy; the rest is for kernels
   int lanes = 1;
   int channels = 1;
   int chunks = 1;
@@ -43,6 +45,16 @@ struct MessageCall {
   // Of type and count, as slice_elems: both ends must have the same.
   std::uint64_t signature = 0;
   std::uint64_t slice_elems = 1;
+};
+
+// A call that copy engines serve: it moves data between windows, and folds nothing.
+struct CopyCall {
+  const algos::Algorithm* algorithm = nullptr;
+  const Call* call = nullptr;  // its token names the windows
+  const std::vector<WindowMap>* windows = nullptr;
+  // Equal only on ranks whose calls are, and the places of the buffers that peers reach.
+  std::uint64_t signature = 0;
+  bool in_place = false;  // of an all-gather: the parts lie in the receive buffers
 };
 
 class DeviceEngine {
@@ -62,15 +74,25 @@ class DeviceEngine {
   virtual Status launch_messages(std::span<const MessageCall> calls,
                                  std::span<void* const> streams) = 0;
   static constexpr int kMaxMessages = 768;
+  // Moves without a kernel (engine/cuda_copy_engine.hpp). All ranks start, and then all check,
+  // before any of them may copy; an error says why there is no such thing here.
+  virtual Status start_copies() = 0;
+  virtual Status check_copies() = 0;
+  // As launch. Every peer's window and offset are taken to be this rank's own.
+  virtual Status copy(const CopyCall& call, void* stream) = 0;
+  // While a copy waits, a thread of the engine calls it now and then, and expects it to call abort
+  // when check() finds something. nullptr: no more, once set_watch has returned.
+  virtual void set_watch(std::function<void()> watch) = 0;
   // Is everything on the engine's own stream done?
   virtual Result<bool> is_idle() = 0;
   // Until everything launched is done.
   virtual Status drain() = 0;
-  // What a kernel wrote down when it gave up; ok if none did.
+  // What a kernel wrote down when it gave up, or why a copy did; ok if none did.
   virtual Status check() const = 0;
   // Of every wait of the kernels launched from now on.
   virtual void set_timeout_ms(std::int64_t timeout_ms) = 0;
-  // Kernels that wait give up soon. Any thread.
+  // Kernels that wait give up soon, and so do copies: what they then leave is not what was asked
+  // for, so peers must have been told before. Any thread.
   virtual void abort() = 0;
 };
 

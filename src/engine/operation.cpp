@@ -183,6 +183,12 @@ bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
   return true;
 }
 
+std::byte* Operation::peer_out(const PlanOperand& o, std::uint64_t first_elem) const {
+  const WindowToken& t = tokens_[o.peer];
+  return (*windows_)[t.out_window].base[o.peer] + t.out_offset_bytes +
+         (call.out_part.offset(o.chunk) + first_elem) * type_bytes(call.type);
+}
+
 const void* Operation::input_address(const PlanOperand& o, std::uint64_t first_elem,
                                      std::size_t bytes) {
   const std::size_t elem_bytes = type_bytes(call.type);
@@ -200,6 +206,8 @@ const void* Operation::input_address(const PlanOperand& o, std::uint64_t first_e
       return (*windows_)[t.in_window].base[o.peer] + t.in_offset_bytes +
              (call.in_part.offset(o.chunk) + first_elem) * elem_bytes;
     }
+    case Space::kPeerOut:
+      return peer_out(o, first_elem);
     default:
       return nullptr;
   }
@@ -214,11 +222,8 @@ void* Operation::output_address(const PlanOperand& o, std::uint64_t first_elem, 
       return call.out + (call.out_part.offset(o.chunk) + first_elem) * elem_bytes;
     case Space::kToken:
       return &tokens_[o.peer];
-    case Space::kPeerOut: {
-      const WindowToken& t = tokens_[o.peer];
-      return (*windows_)[t.out_window].base[o.peer] + t.out_offset_bytes +
-             (call.out_part.offset(o.chunk) + first_elem) * elem_bytes;
-    }
+    case Space::kPeerOut:
+      return peer_out(o, first_elem);
     default:
       return nullptr;
   }

@@ -129,6 +129,7 @@ class Operation {
   bool run_slice(const PlanStep& step, std::uint64_t slice);
   std::uint64_t step_elems(const PlanStep& step) const;
   std::uint64_t slices_of(const PlanStep& step) const;
+  std::byte* peer_out(const PlanOperand& o, std::uint64_t first_elem) const;
   const void* input_address(const PlanOperand& o, std::uint64_t first_elem, std::size_t bytes);
   void* output_address(const PlanOperand& o, std::uint64_t first_elem, std::size_t bytes);
   bool ready(const PlanStep& step, std::size_t bytes) const;

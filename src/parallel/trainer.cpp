@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -10,6 +9,7 @@
 
 #include "parallel/agree.hpp"
 #include "parallel/batches.hpp"
+#include "parallel/trainer_of_mesh.hpp"
 
 namespace tr::par {
 namespace {
@@ -43,70 +43,7 @@ Result<std::vector<int>> stage_layers(const Model& model, const TrainerOptions& 
   return options.stage_layers;
 }
 
-class TrainerOfMesh final : public Trainer {
- public:
-  TrainerOfMesh(Compute& compute, const Model& model, const TrainerOptions& options, Mesh mesh)
-      : compute_(compute),
-        model_(model),
-        options_(options),
-        scaler_(options.scaler),
-        mesh_(std::move(mesh)) {}
-  Status start(const std::vector<int>& layers_of_stage);
-
-  Result<StepReport> step(const Data& data, std::span<const std::int64_t> rows) override;
-  Result<Score> evaluate(const Data& data, std::span<const std::int64_t> rows) override;
-  Status save(const std::string& dir) override {
-    return save_checkpoint(
-        dir, mesh_, model_, compute_, *store_,
-        {store_->steps(), position_, options_.seed, scaler_.scale(), scaler_.clean_steps()});
-  }
-  Status load(const std::string& dir) override;
-
-  Mesh& mesh() override { return mesh_; }
-  ParameterStore& parameters() override { return *store_; }
-  const Schedule& schedule() const override { return schedule_; }
-  std::int64_t steps() const override { return store_->steps(); }
-  std::int64_t position() const override { return position_; }
-  void set_learning_rate(double lr) override { store_->set_learning_rate(lr); }
-  void set_observer(ActionObserver* observer) override { observer_ = observer; }
-  Result<std::uint64_t> check_replicas() override;
-
- private:
-  bool is_first_stage_here() const { return mesh_.at().pp == 0; }
-  bool is_last_stage_here() const { return mesh_.at().pp == mesh_.shape().pp - 1; }
-  double normalizer(std::int64_t rows) const {
-    const auto outputs = static_cast<double>(model_.layers().back().output_width());
-    return static_cast<double>(rows) * (model_.loss() == Loss::kMeanSquare ? outputs : 1.0);
-  }
-  Status check_batch(const Data& data, std::span<const std::int64_t> rows) const;
-  Result<Pipeline*> pipeline_for(int micro_batches);
-  // Features of a micro-batch, in the first stage's layout.
-  Result<Spread> inputs(const Data& data, std::span<const std::int64_t> rows,
-                        const MicroBatch& batch);
-  std::vector<std::int32_t> labels(const Data& data, std::span<const std::int64_t> rows,
-                                   const MicroBatch& batch) const;
-  // The score of outputs, and their gradient if it is not empty.
-  Result<Score> loss(const Data& data, std::span<const std::int64_t> rows, const MicroBatch& batch,
-                     const View& outputs, double divisor, const View& gradient);
-  // On every rank, of the last stages' scores.
-  Result<Score> sum_scores(const Score& mine);
-  Status refuse_not_finite();
-  Result<Spread> forward_stage(Stage& stage, int number, const Data& data,
-                               std::span<const std::int64_t> rows, const MicroBatch& batch,
-                               Spread x);
-
-  Compute& compute_;
-  Model model_;
-  TrainerOptions options_;
-  LossScaler scaler_;
-  Mesh mesh_;
-  std::unique_ptr<ParameterStore> store_;
-  std::vector<std::unique_ptr<Stage>> stages_;          // of this rank
-  std::map<int, std::unique_ptr<Pipeline>> pipelines_;  // by number of micro-batches
-  Schedule schedule_;                                   // of the last step
-  ActionObserver* observer_ = nullptr;
-  std::int64_t position_ = 0;
-};
+}  // namespace
 
 Status TrainerOfMesh::start(const std::vector<int>& layers_of_stage) {
   const int pp = mesh_.shape().pp, s = mesh_.at().pp;
@@ -320,58 +257,6 @@ Result<StepReport> TrainerOfMesh::step(const Data& data, std::span<const std::in
   return report;
 }
 
-// Forward through stage `number`: from the rank of the stage before, to the rank of the next.
-Result<Spread> TrainerOfMesh::forward_stage(Stage& stage, int number, const Data& data,
-                                            std::span<const std::int64_t> rows,
-                                            const MicroBatch& batch, Spread x) {
-  const int pp = mesh_.shape().pp, stages = pp * options_.stages_per_rank;
-  Comm& comm = mesh_.pp_forward();
-  if (number == 0) {
-    Result<Spread> read = inputs(data, rows, batch);
-    if (!read) return read.error();
-    x = std::move(read).value();
-  } else if (pp > 1) {
-    const std::int64_t shards = stage.boundary() == Layout::kRows ? mesh_.shape().tp : 1;
-    Result<Tensor> received = Tensor::make(compute_.memory(), Use::kActivations,
-                                           batch.rows / shards, stage.input_width(), options_.type);
-    if (!received) return received.error();
-    Result<Comm::Mark> mark = comm.recv(received.value().view(), (number - 1) % pp);
-    if (!mark) return mark.error();
-    if (Status s = comm.wait(mark.value()); !s) return s.error();
-    x = {std::move(received).value(), stage.boundary()};
-  }
-  Result<Spread> y = stage.forward(batch, std::move(x));
-  if (!y || number == stages - 1 || pp == 1) return y;
-  Result<Comm::Mark> mark = comm.send(y.value().tensor.view(), (number + 1) % pp);
-  if (!mark) return mark.error();
-  if (Status s = comm.wait(mark.value()); !s) return s.error();
-  return y;
-}
-
-Result<Score> TrainerOfMesh::evaluate(const Data& data, std::span<const std::int64_t> rows) {
-  if (Status s = check_batch(data, rows); !s) return s.error();
-  const auto total = static_cast<std::int64_t>(rows.size());
-  Score mine;
-  for (MicroBatch batch : cut_batch(total, options_.micro_batch, mesh_.at().dp, mesh_.shape().dp,
-                                    static_cast<std::uint64_t>(store_->steps()))) {
-    batch.is_training = false;
-    Spread x;
-    for (std::size_t i = 0; i < stages_.size(); ++i) {
-      const int number = mesh_.at().pp + static_cast<int>(i) * mesh_.shape().pp;
-      Result<Spread> y = forward_stage(*stages_[i], number, data, rows, batch, std::move(x));
-      if (!y) return y.error();
-      x = std::move(y).value();
-    }
-    if (!is_last_stage_here()) continue;
-    Result<Score> score = loss(data, rows, batch, x.tensor.view(), normalizer(total), View{});
-    if (!score) return score.error();
-    mine.loss_sum += score.value().loss_sum;
-    mine.correct += score.value().correct;
-    mine.rows += score.value().rows;
-  }
-  return sum_scores(mine);
-}
-
 Status TrainerOfMesh::load(const std::string& dir) {
   Result<TrainingState> state = load_checkpoint(dir, mesh_, model_, compute_, *store_);
   if (!state) return state.error();
@@ -383,39 +268,6 @@ Status TrainerOfMesh::load(const std::string& dir) {
   scaler_.restore(state.value().loss_scale, state.value().clean_steps);
   return {};
 }
-
-Result<std::uint64_t> TrainerOfMesh::check_replicas() {
-  Result<std::uint64_t> hash = store_->hash();
-  if (!hash) return hash.error();
-  // Of all replicas: as two exact halves, summed and compared.
-  const int dp = mesh_.shape().dp;
-  std::vector<double> halves(static_cast<std::size_t>(2 * dp));
-  halves[static_cast<std::size_t>(2 * mesh_.at().dp)] = static_cast<double>(hash.value() >> 32);
-  halves[static_cast<std::size_t>(2 * mesh_.at().dp + 1)] =
-      static_cast<double>(hash.value() & 0xffffffffu);
-  if (Status s = sum_over(mesh_.dp(), compute_, halves); !s) return s.error();
-  Status mine;
-  for (int d = 1; d < dp && mine; ++d) {
-    const auto i = static_cast<std::size_t>(2 * d);
-    if (halves[i] == halves[0] && halves[i + 1] == halves[1]) continue;
-    mine = Error{TR_MISMATCH, "replicas 0 and " + std::to_string(d) +
-                                  " have different parameters (pipeline stage " +
-                                  std::to_string(mesh_.at().pp) + ", shard " +
-                                  std::to_string(mesh_.at().tp) + ")"};
-  }
-  if (Status s = agree(mesh_.world(), compute_, mine); !s) return s.error();
-  // Of all stages and shards, in an order-free way: replica 0's, each mixed with its place.
-  const std::uint64_t placed = mix(hash.value() + static_cast<std::uint64_t>(mesh_.at().pp) * 1024 +
-                                   static_cast<std::uint64_t>(mesh_.at().tp));
-  double sums[4] = {};
-  for (int i = 0; i < 4; ++i) sums[i] = static_cast<double>((placed >> (16 * i)) & 0xffffu);
-  if (Status s = sum_over(mesh_.model(), compute_, sums); !s) return s.error();
-  std::uint64_t all = 0;
-  for (const double sum : sums) all = mix(all ^ static_cast<std::uint64_t>(sum));
-  return all;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Trainer>> Trainer::create(std::unique_ptr<Comm> world, Compute& compute,
                                                  const Model& model,

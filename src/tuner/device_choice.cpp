@@ -68,6 +68,41 @@ Result<ProtocolRule> protocol_for(std::uint64_t longest_chunk, const algos::Algo
   return internal_error("no protocol on the device");
 }
 
+// Not yet measured on a GPU. Two or three signals and a copy for each peer cost some tens of
+// microseconds, against which a part must be long.
+constexpr std::uint64_t kMinCopyBytes = 1 << 20;
+
+// Does the algorithm on windows move data, and write to this rank's memory only?
+bool only_reads_peers(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kAllGather ||
+         collective == Collective::kGather || collective == Collective::kAllToAll;
+}
+
+// Why copy engines serve this call; nullptr if a kernel does. (What they can do and why:
+// engine/cuda_copy_engine.hpp.)
+const char* why_copies(const DeviceChoiceInput& in) {
+  const ChoiceInput& call = in.call;
+  const algos::Algorithm* a = algos::find_algorithm(call.collective, "window");
+  if (in.copy_use == CopyUse::kNone || !in.why_no_copies.empty() || a == nullptr || call.size < 2) {
+    return nullptr;
+  }
+  // A v-variant's ranks cannot compare their counts.
+  if (!only_reads_peers(call.collective) || !call.windows || call.uneven ||
+      (call.in_place && !a->in_place)) {
+    return nullptr;
+  }
+  const bool is_forced = call.forced != nullptr && std::string_view(call.forced) == a->name;
+  if (call.forced != nullptr && !is_forced) return nullptr;
+  if (in.copy_use == CopyUse::kAll) return "TR_OPT_COPY_ENGINE is 2";
+  if (!in.protocol.empty()) return nullptr;  // a kernel's
+  if (is_forced && !in.exists(call.collective, a->name, DeviceProtocol::kSimple)) {
+    return "forced by the caller, and no kernel has it";
+  }
+  // Only the root knows whether a gather is in place, and then its buffer lies elsewhere.
+  if (call.collective == Collective::kGather || call.bytes < kMinCopyBytes) return nullptr;
+  return "registered, and long: all multiprocessors stay free";
+}
+
 std::uint64_t most_slice_bytes(const DeviceChoiceInput& in, DeviceProtocol protocol) {
   const std::uint64_t data_bytes =
       slot_data_bytes(protocol, in.slot_bytes[static_cast<int>(protocol)]);
@@ -98,6 +133,13 @@ int lanes_of(const algos::Algorithm& a, int size) {
 }  // namespace
 
 Result<DeviceChoice> choose_on_device(const DeviceChoiceInput& in) {
+  if (const char* why = why_copies(in)) {
+    DeviceChoice c;
+    c.algorithm = algos::find_algorithm(in.call.collective, "window");
+    c.by_copies = true;
+    c.why = why;
+    return c;
+  }
   ChoiceInput call = in.call;
   // Who forces another protocol wants algorithms that have it.
   call.windows = call.windows && (call.forced != nullptr || in.protocol.empty() ||
@@ -140,6 +182,7 @@ std::string explain_device_choices(DeviceChoiceInput in) {
   return explain_sizes([&](std::uint64_t bytes) -> Result<Description> {
     in.call.bytes = bytes;
     TR_ASSIGN_OR_RETURN(const DeviceChoice c, choose_on_device(in));
+    if (c.by_copies) return Description{std::string(c.algorithm->name) + ", copy engines", c.why};
     return Description{std::string(c.algorithm->name) + ", " + device_protocol_name(c.protocol),
                        std::string(c.why) + "; " + c.why_protocol};
   });

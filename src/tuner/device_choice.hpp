@@ -13,6 +13,10 @@
 
 namespace treering {
 
+// Which moves between windows run on copy engines (TR_OPT_COPY_ENGINE). With it the caller promises
+// that buffers lie at the same places on all ranks.
+enum class CopyUse : std::uint8_t { kNone, kLong, kAll };
+
 struct DeviceChoiceInput {
   ChoiceInput call;  // link_bytes and cast_bytes are not looked at
   std::size_t elem_bytes = 1;
@@ -21,6 +25,8 @@ struct DeviceChoiceInput {
   std::uint32_t slot_bytes[kNumDeviceProtocols] = {};
   std::string_view protocol;      // forced: "Simple", "LL", "LL128"; empty = choose
   std::string_view why_no_ll128;  // what keeps the links from it; empty: nothing
+  CopyUse copy_use = CopyUse::kNone;
+  std::string_view why_no_copies;  // by copy engines; empty: there are
   // Is there a kernel for it?
   std::function<bool(Collective, const char*, DeviceProtocol)> exists;
 };
@@ -28,6 +34,7 @@ struct DeviceChoiceInput {
 struct DeviceChoice {
   const algos::Algorithm* algorithm = nullptr;
   DeviceProtocol protocol = DeviceProtocol::kSimple;
+  bool by_copies = false;  // no kernel: DeviceEngine::copy, and no protocol
   int lanes = 1;
   int channels = 1;
   std::uint64_t slice_elems = 1;

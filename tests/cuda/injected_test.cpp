@@ -24,8 +24,8 @@ constexpr Call kInitCalls[] = {
     {"cuDeviceGet", 2},
     {"cuMemMap", 2},
     {"cudaMemsetAsync", 2},
-    {"cudaMemcpyAsync", 10},
-    {"cudaStreamSynchronize", 8},
+    {"cudaMemcpyAsync", 14},
+    {"cudaStreamSynchronize", 14},
     {"cudaStreamQuery", 8},
     {"cudaStreamCreateWithFlags", 8},
     {"cudaDeviceCanAccessPeer", 2},
@@ -35,6 +35,11 @@ constexpr Call kInitCalls[] = {
     {"cudaHostAlloc", 2},
     {"cudaHostGetDevicePointer", 2},
     {"cudaSetDevice", 4},
+    {"cudaGetDriverEntryPointByVersion", 4},
+    {"cuDeviceGetAttribute", 2},
+    {"cudaDeviceGetStreamPriorityRange", 2},
+    {"cudaStreamCreateWithPriority", 2},
+    {"cuStreamBatchMemOp", 2},
 };
 // What is called beside these where memory is shared by handles, or lies in the host.
 constexpr Call kHandleCalls[] = {

@@ -33,6 +33,11 @@ enum class Between : std::uint8_t {
 // From now on. The environment's form: CUDASIM_BETWEEN=0-1:no-access,0-2:no-handles,2-3:loses,
 // 1-3:hangs
 void set_between(int device, int other, Between what);
+// From the next call on; false: no device has stream memory operations.
+void set_mem_ops(bool mem_ops);
+
+// Kernels that this process has launched so far. One that was captured counts when it is captured.
+std::uint64_t launches();
 
 // What was made and not yet destroyed.
 struct Live {

@@ -101,19 +101,38 @@ void unregister_block(Block* block) {
 
 bool hang_reported() { return reported.load(std::memory_order_relaxed); }
 
-void report_hang(Block& block, const char* what) {
-  if (reported.exchange(true, std::memory_order_relaxed)) join_hang_report(block);
+namespace {
+
+std::string line_of(const Block& block) {
+  return "  " + block.describe() + ": " + block.describe_waits();
+}
+
+[[noreturn]] void wait_for_the_end() {
+  for (;;) nap_ms(100);
+}
+
+// The first to report says what happened, in its own line too if it has one.
+[[noreturn]] void report(const Block* block, const char* what) {
+  if (reported.exchange(true, std::memory_order_relaxed)) {
+    if (block != nullptr) print(line_of(*block));
+    wait_for_the_end();
+  }
   print("cudasim: hang: " + std::string(what) + " (process " + std::to_string(getpid()) + ")");
-  print("  " + block.describe() + ": " + block.describe_waits());
+  if (block != nullptr) print(line_of(*block));
   nap_ms(200);  // the other blocks print theirs
   const std::lock_guard lock(running().mutex);
   for (const std::string* note : running().notes) print("  " + *note);
   std::abort();
 }
 
+}  // namespace
+
+void report_hang(Block& block, const char* what) { report(&block, what); }
+void report_hang(const char* what) { report(nullptr, what); }
+
 void join_hang_report(Block& block) {
-  print("  " + block.describe() + ": " + block.describe_waits());
-  for (;;) nap_ms(100);
+  print(line_of(block));
+  wait_for_the_end();
 }
 
 Note::Note(std::string line) : line_(std::move(line)) {

@@ -13,6 +13,8 @@ void unregister_block(Block* block);
 
 // Prints what all blocks, waiting launches and host threads wait for, and ends the process.
 [[noreturn]] void report_hang(Block& block, const char* what);
+// The same where no block waits.
+[[noreturn]] void report_hang(const char* what);
 // A report has begun: each block prints its own lines and stops.
 bool hang_reported();
 [[noreturn]] void join_hang_report(Block& block);

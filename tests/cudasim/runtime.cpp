@@ -16,6 +16,7 @@
 namespace cudasim {
 
 thread_local bool in_host_function = false;
+std::atomic<std::uint64_t> launched{0};
 
 namespace {
 
@@ -88,6 +89,7 @@ Settings* read_settings() {
   s->nvlink = number_from("CUDASIM_NVLINK", 1) != 0;
   s->vmm = number_from("CUDASIM_VMM", 1) != 0;
   if (const char* between = std::getenv("CUDASIM_BETWEEN")) read_between(*s, between);
+  s->mem_ops = number_from("CUDASIM_MEM_OPS", 1) != 0;
   s->strict = number_from("CUDASIM_STRICT", 0) != 0;
   if (const char* fail = std::getenv("CUDASIM_FAIL")) s->fail = fail;
   return s;
@@ -156,6 +158,9 @@ std::atomic<Between>& between(int device, int other) {
 bool has_access(int device, int other) {
   return device == other || (settings().peer && between(device, other) != Between::kNoAccess);
 }
+void set_mem_ops(bool mem_ops) { settings().mem_ops = mem_ops; }
+
+std::uint64_t launches() { return launched.load(std::memory_order_relaxed); }
 
 Live live() {
   Lock lock(runtime().mutex);

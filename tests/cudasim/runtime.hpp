@@ -125,6 +125,7 @@ cudaError_t locked_api(const char* name, F f) {
 
 int current_device();
 extern thread_local bool in_host_function;
+extern std::atomic<std::uint64_t> launched;  // kernels, captured ones once
 // The reason why a call that may wait for the device is not allowed now: a capture. It breaks that
 // capture, as in CUDA.
 cudaError_t unsafe_call(Lock& lock);

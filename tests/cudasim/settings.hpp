@@ -20,6 +20,7 @@ struct Settings {
   bool peer = true;               // CUDASIM_PEER=0: no device can reach another
   bool nvlink = true;             // CUDASIM_NVLINK=0: they do over PCIe
   bool vmm = true;                // CUDASIM_VMM=0: no virtual memory functions
+  bool mem_ops = true;            // CUDASIM_MEM_OPS=0: no stream memory operations
   bool strict = false;  // CUDASIM_STRICT=1: also cudaMalloc and first uses of kernels wait
   std::string fail;     // CUDASIM_FAIL=cudaMalloc:3,cudaEventCreate:1 (see control.hpp)
   // CUDASIM_BETWEEN=0-1:no-access,2-3:loses (see control.hpp): [device][device]

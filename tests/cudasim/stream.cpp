@@ -147,6 +147,7 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, std::size_t shared
     }
     if (shared_bytes > limit) return cudaErrorInvalidValue;
     load_kernel(lock, stream->device, kernel);
+    launched.fetch_add(1, std::memory_order_relaxed);
     return submit(lock, *stream, cudaGraphNodeTypeKernel, [work] { run_grid(*work); });
   });
 }

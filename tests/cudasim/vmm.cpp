@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "driver.hpp"
 #include "memory.hpp"
 
 using namespace cudasim;
@@ -47,25 +48,6 @@ void drop(Physical* physical) {
   close(physical->file);
   vmm().handles.erase(physical);
   delete physical;
-}
-
-CUresult driver_error(cudaError_t error) {  // the numbers are the same where both exist
-  switch (error) {
-    case cudaErrorInsufficientDriver:
-      return CUDA_ERROR_NOT_INITIALIZED;
-    case cudaErrorUnknown:
-      return CUDA_ERROR_UNKNOWN;
-    default:
-      return static_cast<CUresult>(error);
-  }
-}
-
-template <class F>
-CUresult driver(const char* name, F f) {
-  const cudaError_t error = enter(name);
-  if (error != cudaSuccess) return driver_error(error);
-  Lock lock(runtime().mutex);
-  return f(lock);
 }
 
 bool is_whole(std::size_t n) { return n != 0 && n % kGranularity == 0; }
@@ -122,6 +104,10 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUde
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
       *value = settings().vmm ? 1 : 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+      *value = settings().mem_ops ? 1 : 0;
       return CUDA_SUCCESS;
     default:
       return driver_error(
@@ -347,9 +333,15 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** out, uns
       ENTRY(cuMemExportToShareableHandle),
       ENTRY(cuMemImportFromShareableHandle),
       ENTRY(cuMemRetainAllocationHandle),
+      ENTRY(cuStreamWriteValue32),
+      ENTRY(cuStreamWaitValue32),
       ENTRY(cuGetErrorName),
       ENTRY(cuGetErrorString),
+      // Macros of cuda.h, which name the newest version.
       {"cuMemGetAddressRange", reinterpret_cast<void*>(&cuMemGetAddressRange)},
+      {"cuStreamWriteValue64", reinterpret_cast<void*>(&cuStreamWriteValue64)},
+      {"cuStreamWaitValue64", reinterpret_cast<void*>(&cuStreamWaitValue64)},
+      {"cuStreamBatchMemOp", reinterpret_cast<void*>(&cuStreamBatchMemOp)},
   };
   return api("cudaGetDriverEntryPointByVersion", [&] {
     *out = nullptr;

@@ -215,5 +215,69 @@ TEST(Protocol, IsExplained) {
   }
 }
 
+// --- Copy engines
+
+DeviceChoiceInput in_windows(Collective collective, std::uint64_t bytes) {
+  DeviceChoiceInput in = on_device(bytes);
+  in.call.collective = collective;
+  in.call.windows = true;
+  in.copy_use = CopyUse::kLong;
+  in.exists = [](Collective, const char* name, DeviceProtocol) {
+    return std::string_view(name) == "direct" || std::string_view(name) == "pairwise";
+  };
+  return in;
+}
+
+TEST(CopyEngines, ServeLongMovesInWindows) {
+  for (const Collective c :
+       {Collective::kBroadcast, Collective::kAllGather, Collective::kAllToAll}) {
+    EXPECT_FALSE(chosen(in_windows(c, (1 << 20) - 1)).by_copies);
+    const DeviceChoice choice = chosen(in_windows(c, 1 << 20));
+    EXPECT_TRUE(choice.by_copies);
+    EXPECT_STREQ(choice.algorithm->name, "window");
+  }
+  EXPECT_FALSE(chosen(in_windows(Collective::kGather, 1 << 20)).by_copies);
+  EXPECT_FALSE(chosen(in_windows(Collective::kScatter, 1 << 20)).by_copies);
+}
+
+TEST(CopyEngines, ServeWhatTheyCanWhenForced) {
+  for (const bool by_name : {false, true}) {
+    for (const Collective c : {Collective::kBroadcast, Collective::kAllGather,
+                               Collective::kAllToAll, Collective::kGather}) {
+      DeviceChoiceInput in = in_windows(c, 8);
+      if (by_name) {
+        in.call.forced = "window";
+      } else {
+        in.copy_use = CopyUse::kAll;
+      }
+      EXPECT_TRUE(chosen(in).by_copies);
+    }
+  }
+  DeviceChoiceInput in = in_windows(Collective::kScatter, 1 << 20);
+  in.copy_use = CopyUse::kAll;
+  EXPECT_FALSE(chosen(in).by_copies);
+}
+
+// What must be the same on all ranks, and is known to each, keeps them away.
+TEST(CopyEngines, DoNotServe) {
+  const auto serve = [](auto change) {
+    DeviceChoiceInput in = in_windows(Collective::kAllToAll, 1 << 20);
+    in.copy_use = CopyUse::kAll;
+    EXPECT_TRUE(chosen(in).by_copies);
+    change(in);
+    return chosen(in).by_copies;
+  };
+  EXPECT_FALSE(serve([](DeviceChoiceInput& in) { in.call.windows = false; }));
+  EXPECT_FALSE(serve([](DeviceChoiceInput& in) { in.call.uneven = true; }));
+  EXPECT_FALSE(serve([](DeviceChoiceInput& in) { in.call.in_place = true; }));
+  EXPECT_FALSE(serve([](DeviceChoiceInput& in) { in.call.forced = "pairwise"; }));
+  EXPECT_FALSE(serve([](DeviceChoiceInput& in) { in.why_no_copies = "the driver is old"; }));
+  EXPECT_FALSE(serve([](DeviceChoiceInput& in) { in.copy_use = CopyUse::kNone; }));
+  EXPECT_FALSE(serve([](DeviceChoiceInput& in) {
+    in.copy_use = CopyUse::kLong;
+    in.protocol = "Simple";
+  }));
+}
+
 }  // namespace
 }  // namespace treering

@@ -49,6 +49,11 @@ class CudaLinks final : public DeviceLinks {
   std::string describe(int peer) const override { return way(peer).how; }
   std::size_t device_bytes() const override { return slab_.bytes(); }
   const std::string& why_no_ll128() const override { return why_no_ll128_; }
+  std::uint64_t* stream_words(int owner) const override {
+    if (owner != rank_ && way(owner).is_pinned) return nullptr;
+    std::byte* const slab = owner == rank_ ? slab_.base() : way(owner).theirs;
+    return reinterpret_cast<std::uint64_t*>(slab + layout_.stream_words());
+  }
   Result<WindowMap> map_windows(void* ptr, std::size_t bytes,
                                 Rendezvous& rendezvous) const override;
 

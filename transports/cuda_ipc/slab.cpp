@@ -28,7 +28,7 @@ std::size_t SlabLayout::protocol_bytes(DeviceProtocol protocol) const {
 
 SlabLayout::End SlabLayout::end(DeviceProtocol protocol, int channel, DeviceLinkClass cls,
                                 int peer) const {
-  std::size_t at = static_cast<std::size_t>(2 * size) * kLine;
+  std::size_t at = links();
   for (int p = 0; p < static_cast<int>(protocol); ++p) at += protocol_bytes(DeviceProtocol(p));
   const auto index = static_cast<std::size_t>(
       (channel * device_link_classes(protocol) + static_cast<int>(cls)) * size + peer);
@@ -46,8 +46,15 @@ std::size_t SlabLayout::hello(int peer) const {
   return static_cast<std::size_t>(size + peer) * kLine;
 }
 
+std::size_t SlabLayout::stream_words() const { return static_cast<std::size_t>(2 * size) * kLine; }
+
+std::size_t SlabLayout::links() const {
+  const std::size_t words = sizeof(std::uint64_t) * static_cast<std::size_t>(kStreamStages * size);
+  return stream_words() + (words + kLine - 1) / kLine * kLine;
+}
+
 std::size_t SlabLayout::ends() const {
-  std::size_t at = static_cast<std::size_t>(2 * size) * kLine;
+  std::size_t at = links();
   for (int p = 0; p < kNumDeviceProtocols; ++p) at += protocol_bytes(DeviceProtocol(p));
   return at;
 }

@@ -39,10 +39,12 @@ struct SlabLayout {
   End end(DeviceProtocol protocol, int channel, DeviceLinkClass cls, int peer) const;
   static std::size_t gone(int peer);  // a 64-bit flag that the peer sets when it leaves
   std::size_t hello(int peer) const;  // 64 bits that the peer writes to show that it can
+  std::size_t stream_words() const;   // DeviceLinks::stream_words
   std::size_t ends() const;           // DeviceLinkEnds of the rank itself
   std::size_t bytes() const;
 
  private:
+  std::size_t links() const;                                  // the first of them
   std::size_t protocol_bytes(DeviceProtocol protocol) const;  // of all its links
 };
 

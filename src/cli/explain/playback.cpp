@@ -138,6 +138,7 @@ class Player {
     std::int32_t depth = lane.depth;
     for (const Operand& o : schedule.inputs(step)) {
       if (o.space == Space::kOut) depth = std::max(depth, out_depth_[lane.rank][o.chunk]);
+      if (o.space == Space::kPeerOut) depth = std::max(depth, out_depth_[o.peer][o.chunk]);
       if (o.space != Space::kLink) continue;
       Link& from = link(o.link);
       const std::size_t next = from.taken_by(lane.rank);

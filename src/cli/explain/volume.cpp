@@ -87,7 +87,8 @@ Volume measure(std::span<const Schedule> schedules, const Cut& cut) {
       if (step.verb == Verb::kPublish || step.verb == Verb::kAwait) continue;
       for (const Operand& o : schedule.inputs(step)) {
         if (o.space == Space::kLink && !o.peek) mine.received.add(cut, o.chunk);
-        if (o.space == Space::kPeerIn) mine.window_bytes += cut.chunk_bytes[o.chunk];
+        if (o.space == Space::kPeerIn || o.space == Space::kPeerOut)
+          mine.window_bytes += cut.chunk_bytes[o.chunk];
       }
       for (const Operand& o : schedule.outputs(step)) {
         if (o.space == Space::kPeerOut) mine.window_bytes += cut.chunk_bytes[o.chunk];

@@ -47,6 +47,7 @@ Parts parts_of(const Schedule& schedule, const Step& step) {
         p.peek |= o.peek;
         break;
       case Space::kPeerIn:
+      case Space::kPeerOut:
         p.from.push_back(o.peer);
         p.received_chunk = o.chunk;
         p.through_memory = true;
@@ -72,6 +73,7 @@ Parts parts_of(const Schedule& schedule, const Step& step) {
         break;
       case Space::kPeerOut:
         p.to.push_back(o.peer);
+        p.through_memory = true;
         break;
       case Space::kOut:
         p.keeps = true, p.kept_chunk = o.chunk;
@@ -182,6 +184,9 @@ std::string sentence(const Program& program, const Schedule& schedule, const Ste
   } else if (p.keeps) {
     text = "copies its own " + chunk_text(p.own_chunk) + " to its result";
     if (p.kept_chunk != p.own_chunk) text += " as " + chunk_text(p.kept_chunk);
+  } else if (p.through_memory) {
+    return "writes its own " + chunk_text(p.own_chunk) + " to the memory of " +
+           long_list(p.to, schedule);
   } else if (p.own_result) {
     text = "sends the " + chunk_text(p.own_chunk) + " it holds";
   } else {

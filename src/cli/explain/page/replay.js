@@ -108,6 +108,7 @@ class Replay {
   read(rank, operand) {
     if (operand.space === "in") return [rank * this.chunks + operand.chunk];
     if (operand.space === "peer_in") return [operand.peer * this.chunks + operand.chunk];
+    if (operand.space === "peer_out") return this.out[operand.peer][operand.chunk] || [];
     if (operand.space === "out") return this.out[rank][operand.chunk] || [];
     if (operand.space !== "link") return [];
     const reader = operand.link + "@" + rank, position = this.queues.get(reader) || 0;

@@ -43,9 +43,10 @@ class View {
     // Accesses to a peer's buffers: no message, the bytes move within the step.
     this.accesses = [];
     for (const { at, rank, step } of this.replay.fired) {
-      for (const { space, peer, chunk } of [...step.in, ...step.out]) {
-        const [from, to] = space === "peer_in" ? [peer, rank] : [rank, peer];
+      for (const operand of [...step.in, ...step.out]) {
+        const { space, peer, chunk } = operand;
         if (!["peer_in", "peer_out"].includes(space)) continue;
+        const [from, to] = step.in.includes(operand) ? [peer, rank] : [rank, peer];
         this.accesses.push({ at, chunk, road: road(from, to, 0, chunk) });
       }
     }

@@ -1,0 +1,85 @@
+#include "engine/cuda_stream_words.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "core/cuda_status.hpp"
+
+namespace treering {
+namespace {
+
+// The driver's limit is "less than 256".
+constexpr std::size_t kMostOps = 255;
+
+// A function of the driver, in its form of CUDA 12. The library must start without a driver.
+Status find_function(const char* name, void** function) {
+  cudaDriverEntryPointQueryResult state{};
+#if CUDART_VERSION >= 12050
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, &state);
+#else
+  const cudaError_t error = cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &state);
+#endif
+  TR_RETURN_IF_ERROR(cuda_status(error, "cudaGetDriverEntryPoint"));
+  if (*function != nullptr && state == cudaDriverEntryPointSuccess) return {};
+  return unsupported(std::string("this driver of CUDA has no ") + name);
+}
+
+Status driver_status(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return {};
+  return Status(Code::kSystem,
+                std::string(what) + ": error " + std::to_string(static_cast<int>(result)));
+}
+
+}  // namespace
+
+void StreamWords::Batch::add(CUstreamBatchMemOpType type, const std::uint64_t* word,
+                             std::uint64_t value, unsigned flags) {
+  CUstreamBatchMemOpParams op = {};
+  op.operation = type;
+  op.waitValue.address = reinterpret_cast<CUdeviceptr>(word);
+  op.waitValue.value64 = value;
+  op.waitValue.flags = flags;  // a write's parameters have the same layout
+  ops_.push_back(op);
+}
+
+void StreamWords::Batch::write(const std::uint64_t* word, std::uint64_t value) {
+  add(CU_STREAM_MEM_OP_WRITE_VALUE_64, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+void StreamWords::Batch::wait(const std::uint64_t* word, std::uint64_t value) {
+  add(CU_STREAM_MEM_OP_WAIT_VALUE_64, word, value, CU_STREAM_WAIT_VALUE_EQ);
+}
+
+Result<StreamWords> StreamWords::make(int device) {
+  void* attribute = nullptr;
+  TR_RETURN_IF_ERROR(find_function("cuDeviceGetAttribute", &attribute));
+  using Attribute = CUresult(CUDAAPI*)(int*, CUdevice_attribute, CUdevice);
+  int can = 0;
+  TR_RETURN_IF_ERROR(
+      driver_status(reinterpret_cast<Attribute>(attribute)(
+                        &can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device),
+                    "cuDeviceGetAttribute"));
+  if (can == 0) {
+    return unsupported("streams of device " + std::to_string(device) +
+                       " cannot write and wait for words (no 64-bit stream memory operations)");
+  }
+  void* function = nullptr;
+  TR_RETURN_IF_ERROR(find_function("cuStreamBatchMemOp", &function));
+  StreamWords words;
+  words.batch_mem_op_ = reinterpret_cast<Function>(function);
+  return words;
+}
+
+Status StreamWords::submit(Batch& batch, cudaStream_t stream) const {
+  for (std::size_t at = 0; at < batch.ops_.size(); at += kMostOps) {
+    const std::size_t count = std::min(kMostOps, batch.ops_.size() - at);
+    TR_RETURN_IF_ERROR(
+        driver_status(batch_mem_op_(stream, static_cast<unsigned>(count), &batch.ops_[at], 0),
+                      "cuStreamBatchMemOp"));
+  }
+  batch.ops_.clear();
+  return {};
+}
+
+}  // namespace treering
