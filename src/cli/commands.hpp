@@ -15,6 +15,7 @@ namespace treering {
 void add_run_command(CLI::App& app, const std::vector<std::string>& from_dashes);  // run.cpp
 void add_env_command(CLI::App& app);                                               // env.cpp
 void add_explain_command(CLI::App& app);  // explain/command.cpp
+void add_topo_command(CLI::App& app);     // topo/command.cpp
 void add_perf_command(CLI::App& app);     // perf/perf_command.cpp; only where perf is built
 
 }  // namespace treering

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   treering::add_perf_command(app);
 #endif
   treering::add_explain_command(app);
+  treering::add_topo_command(app);
   treering::add_env_command(app);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::printf("%s\n", version_text().c_str());

@@ -32,6 +32,8 @@ EXCEPTIONS = [
     # reader's own.
     (r'src/cli/(explain|perf/traffic)', r'(algos|core)/'),
     (r'examples/\d+_custom_algorithm', r'(algos|core)/'),
+    # `treering topo` shows what the room of topology reads.
+    (r'src/cli/topo', r'(topo|core)/'),
     # The ladder's kernels are written with the flags and lines of the library's, those of compute/ started as these.
     (r'examples/(ladder|compute/cuda_operations)', r'algos/cuda/'),
     # `treering env` prints the table of variables; `treering run` uses the core's handles and deadlines.
@@ -123,7 +125,8 @@ def untrue_rows(architecture, rooms):
         seen |= row
         if not row or 'all' in cell.split():
             continue
-        sample = [f'src/{room}/explain/x.cpp' for room in row] + ['src/cli/run.cpp'] * ('cli' in row)
+        sample = [f'src/{room}/{part}/x.cpp' for room in row for part in ('explain', 'topo')]
+        sample += ['src/cli/run.cpp'] * ('cli' in row)
         sample += [f'{room}/04_custom_algorithm.cpp' for room in row]
         allowed = set().union(*(MAY_INCLUDE[room] for room in row))
         for who, what in EXCEPTIONS:
@@ -162,6 +165,9 @@ SAMPLES = [
     ('src/comm/a.cpp', '#include "api/handles.hpp"', True),
     ('src/cli/perf/a.cpp', '#include "comm/communicator.hpp"', True),
     ('src/cli/explain.cpp', '#include "algos/registry.hpp"', False),
+    ('src/cli/topo/text.cpp', '#include "topo/graph.hpp"', False),
+    ('src/cli/perf/a.cpp', '#include "topo/graph.hpp"', True),
+    ('src/topo/live.cpp', '#include "transports/fifo.hpp"', True),
     ('examples/01_hello.cpp', '#include "core/status.hpp"', True),
     ('examples/01_hello.cpp', '#include "treering/treering.hpp"', False),
     ('examples/ladder/ladder.cuh', '#include "algos/cuda/ptx.cuh"', False),
