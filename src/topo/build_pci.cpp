@@ -149,8 +149,8 @@ class PciBuilder {
   void name_port(NodeId id, const std::string& name, double gbit_s) {
     graph_.at(id).port_gbit_s = gbit_s;
     const std::size_t digits = name.find_last_not_of("0123456789") + 1;
-    const auto number = parse_int(std::string_view(name).substr(std::min(digits, name.size())));
-    graph_.at(id).number = number ? static_cast<int>(*number) : nics_;
+    const int number = parse_index(std::string_view(name).substr(std::min(digits, name.size())));
+    graph_.at(id).number = number != kNone ? number : nics_;
     ++nics_;
   }
 

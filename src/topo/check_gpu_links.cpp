@@ -58,9 +58,10 @@ void check_missing(Graph& graph, const std::vector<NodeId>& gpus, const Islands&
     const auto it = islands.links.find(gpu);
     by_count[it == islands.links.end() ? 0 : it->second].push_back(gpu);
   }
-  const auto most = std::max_element(by_count.begin(), by_count.end(), [](auto& a, auto& b) {
-    return a.second.size() < b.second.size();
+  const auto most = std::find_if(by_count.begin(), by_count.end(), [&](const auto& entry) {
+    return entry.second.size() * 2 > gpus.size();
   });
+  if (most == by_count.end()) return;  // halves that differ are built so
   for (const auto& [count, members] : by_count) {
     if (count >= most->first) continue;
     graph.report(FindingKind::kMissingLink,

@@ -81,7 +81,7 @@ Counts collect(Graph& graph, const std::vector<GpuLink>& lists) {
 // Both ends should say the same; the smaller count is what surely exists.
 int agreed_count(Graph& graph, NodeId a, NodeId b, int forward, int backward, LinkKind kind) {
   if (forward == backward) return forward;
-  const std::string pair = graph.at(a).name + " and " + graph.at(b).name;
+  const std::string pair = graph.at(std::min(a, b)).name + " and " + graph.at(std::max(a, b)).name;
   if (forward == 0 || backward == 0) {
     graph.report(FindingKind::kOneSidedLink, "only one of " + pair + " lists the " +
                                                  links(forward + backward, kind) +

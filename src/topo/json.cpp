@@ -115,7 +115,7 @@ class Fields {
   Status status_;
 };
 
-constexpr double kMost = 1e9;  // of any number that counts or numbers something
+constexpr double kMost = 2e9;  // of any number that counts or numbers something
 
 Status read_node(const Json& json, std::size_t index, Node& node) {
   Fields fields(json, "node " + std::to_string(index));
@@ -126,9 +126,9 @@ Status read_node(const Json& json, std::size_t index, Node& node) {
   if (index > 0 && node.parent == kNone) fields.fail("only the first node has no parent");
   fields.read("number", node.number, kNone, kMost);
   fields.read("bus_id", node.bus_id);
-  fields.read("pci_class", node.pci_class, 0, 0xffffff);
-  fields.read("vendor", node.vendor, 0, 0xffff);
-  fields.read("device", node.device, 0, 0xffff);
+  fields.read("pci_class", node.pci_class, 0, 0xffffffff);
+  fields.read("vendor", node.vendor, 0, 0xffffffff);
+  fields.read("device", node.device, 0, 0xffffffff);
   fields.read("sm", node.sm, 0, kMost);
   fields.read("gcn", node.gcn, 0, kMost);
   fields.read("part", node.part, 0, kMost);
@@ -188,6 +188,8 @@ Status read_uplinks(const Json& nodes, Graph& graph) {
     Node& node = graph.nodes[i];
     Fields fields(nodes[i], "node " + std::to_string(i));
     fields.read("uplink", node.uplink, 0, static_cast<double>(graph.links.size()) - 1);
+    const bool needs_one = node.kind >= NodeKind::kHostBridge && node.kind <= NodeKind::kNic;
+    if (needs_one && node.uplink == kNone) fields.fail("a device needs an uplink");
     if (node.uplink != kNone) {
       const Link& link = graph.link(node.uplink);
       if (link.a != static_cast<NodeId>(i) || link.b != node.parent) {

@@ -122,7 +122,8 @@ Path best_path(const Graph& graph, NodeId from, NodeId to) {
   Path path = tree_path(graph, from, to);
   for (const StatedPair& stated : graph.stated) {
     const bool same = (stated.a == from && stated.b == to) || (stated.a == to && stated.b == from);
-    if (same && stated.path != PathClass::kNvlink) path.path = stated.path;
+    const bool usable = stated.path >= PathClass::kPix && stated.path <= PathClass::kSys;
+    if (same && usable) path.path = stated.path;
   }
   return path;
 }

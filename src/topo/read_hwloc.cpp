@@ -95,7 +95,9 @@ class HwlocReader {
     const int level = object.attribute("depth").as_int();
     const bool instructions = type.find('i') != std::string::npos;
     if (instructions || level < 2 || level > 4 || (level == 2 && cpus.count() <= 2)) return;
-    cpus_.caches.push_back({level, object.attribute("cache_size").as_llong(), cpus});
+    const long long bytes = object.attribute("cache_size").as_llong();
+    constexpr long long kMostBytes = 1LL << 40;
+    cpus_.caches.push_back({level, std::clamp(bytes, 0LL, kMostBytes), cpus});
   }
 
   int read_bridge(const pugi::xml_node& object, int bridge, const CpuSet& near) {
@@ -166,9 +168,9 @@ class HwlocReader {
       else if (name == "CPUVendor")
         cpus_.vendor = value.value();
       else if (name == "CPUFamilyNumber")
-        cpus_.family = value.as_int();
+        cpus_.family = std::max(parse_index(value.value()), 0);
       else if (name == "CPUModelNumber")
-        cpus_.model = value.as_int();
+        cpus_.model = std::max(parse_index(value.value()), 0);
     }
   }
 

@@ -84,8 +84,8 @@ class NcclReader {
     }
     node.cpu_arch = cpu.attribute("arch").value();
     node.cpu_vendor = cpu.attribute("vendor").value();
-    node.cpu_family = cpu.attribute("familyid").as_int();
-    node.cpu_model = cpu.attribute("modelid").as_int();
+    node.cpu_family = whole(cpu, "familyid");
+    node.cpu_model = whole(cpu, "modelid");
     if (const auto cpus = CpuSet::from_mask(cpu.attribute("affinity").value())) {
       node.cpus = *cpus;
     } else {
@@ -164,8 +164,8 @@ class NcclReader {
     const std::string speed = pci.attribute("link_speed").value();
     const LaneSpeed parsed = parse_lane_speed(speed);
     link.lane_gt_s = parsed.gt_s;
-    link.width = pci.attribute("link_width").as_int();
-    if (link.width < 0 || link.width > 32) link.width = 0;
+    link.width = whole(pci, "link_width");
+    if (link.width > 32) link.width = 0;
     if (parsed.wrong_unit) wrong_unit(id, "PCIe speed", speed, format_gb_s(parsed.gt_s) + " GT/s");
     return id;
   }
@@ -178,17 +178,15 @@ class NcclReader {
       graph_.join_to_parent(id, LinkKind::kBoard);
     }
     Node& gpu = graph_.at(id);
-    gpu.number = static_cast<int>(parse_int(element.attribute("dev").value()).value_or(kNone));
+    gpu.number = parse_index(element.attribute("dev").value());
     gpu.name = gpu.number < 0 ? "GPU?" : "GPU" + std::to_string(gpu.number);
-    if (const auto part = parse_int(element.attribute("mlopart").value())) {
-      gpu.part = static_cast<int>(*part);
-      if (gpus_there > 1) gpu.name += "." + std::to_string(*part);
-    }
-    gpu.sm = element.attribute("sm").as_int();
+    gpu.part = parse_index(element.attribute("mlopart").value());
+    if (gpu.part != kNone && gpus_there > 1) gpu.name += "." + std::to_string(gpu.part);
+    gpu.sm = whole(element, "sm");
     gpu.gpu_direct = element.attribute("gdr").as_int() != 0;
     std::string_view gcn = element.attribute("gcn").value();
     if (starts_with(gcn, "gfx")) gcn.remove_prefix(3);
-    gpu.gcn = static_cast<int>(parse_int(gcn.substr(0, gcn.find(':'))).value_or(0));
+    gpu.gcn = std::max(parse_index(gcn.substr(0, gcn.find(':'))), 0);
     for (const pugi::xml_node& child : element) {
       const std::string_view name = child.name();
       if (name == "nvlink" || name == "xgmi")
@@ -258,7 +256,7 @@ class NcclReader {
     Node& node = graph_.at(id);
     node.name = net.attribute("name").value();
     if (node.name.empty()) node.name = "NIC " + node.bus_id;
-    node.number = net.attribute("dev").as_int();
+    node.number = whole(net, "dev");
     node.gpu_direct = net.attribute("gdr").as_int() != 0;
     const std::string written = net.attribute("speed").value();
     const PortSpeed speed = parse_port_speed(parse_number(written).value_or(0));
@@ -305,6 +303,11 @@ class NcclReader {
       std::erase_if(numa, [&](NodeId id) { return graph_.at(id).kind != NodeKind::kNuma; });
       join_numa_nodes(graph_, numa);
     }
+  }
+
+  // Not negative, and 0 for what is no number.
+  static int whole(const pugi::xml_node& element, const char* attribute) {
+    return std::max(parse_index(element.attribute(attribute).value()), 0);
   }
 
   std::uint32_t hex(const pugi::xml_node& element, const char* attribute) const {

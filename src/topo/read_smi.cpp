@@ -48,7 +48,7 @@ std::optional<SmiCell> parse_cell(std::string_view word) {
 }
 
 bool is_gpu_name(std::string_view word) {
-  return starts_with(word, "GPU") && parse_int(word.substr(3)).has_value();
+  return starts_with(word, "GPU") && parse_index(word.substr(3)) != kNone;
 }
 
 class SmiReader {
@@ -113,7 +113,7 @@ class SmiReader {
     device.name = device.label;
     device.is_gpu = is_gpu_name(word);
     const std::size_t digits = word.find_last_not_of("0123456789") + 1;
-    device.number = static_cast<int>(parse_int(word.substr(digits)).value_or(kNone));
+    device.number = parse_index(word.substr(digits));
     return device;
   }
 

@@ -81,6 +81,13 @@ class SmiTree {
       for (std::size_t j = i + 1; j < n_; ++j) {
         SmiCell& a = matrix_.at(i, j);
         SmiCell& b = matrix_.at(j, i);
+        if (a.path == PathClass::kSelf || b.path == PathClass::kSelf) {
+          graph_.report(FindingKind::kContradiction, matrix_.devices[i].label + " and " +
+                                                         matrix_.devices[j].label +
+                                                         " are said to be the same device (X)");
+          if (a.path == PathClass::kSelf) a = SmiCell();
+          if (b.path == PathClass::kSelf) b = SmiCell();
+        }
         if (a.path == PathClass::kNoPath) a = b;
         if (b.path == PathClass::kNoPath) b = a;
         if (a.path == b.path) continue;

@@ -78,6 +78,11 @@ std::optional<long long> parse_int(std::string_view text) {
   return value;
 }
 
+int parse_index(std::string_view text) {
+  const auto value = parse_int(text);
+  return value && *value >= 0 && *value <= 1'000'000 ? static_cast<int>(*value) : kNone;
+}
+
 std::optional<double> parse_number(std::string_view text) {
   text = trim(text);
   double value = 0;

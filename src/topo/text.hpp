@@ -16,6 +16,8 @@ std::vector<std::string_view> split_words(std::string_view text);
 bool starts_with(std::string_view text, std::string_view start);
 
 std::optional<long long> parse_int(std::string_view text);  // "12", "0x1f"
+// Of a device, NUMA node or the like: kNone for what is no number from 0 to a million.
+int parse_index(std::string_view text);
 std::optional<double> parse_number(std::string_view text);  // "2.5", finite
 
 // "3B:0.0", "00000000:3B:00.0" -> "0000:3b:00.0"; empty if it is no PCI address.

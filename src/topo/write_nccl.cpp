@@ -32,7 +32,7 @@ std::string escaped(const std::string& text) {
 }
 
 std::string hex(std::uint32_t value, int digits) {
-  char text[16];
+  char text[64];
   std::snprintf(text, sizeof text, "0x%0*x", digits, value);
   return text;
 }

@@ -15,7 +15,7 @@ using namespace topo;
 
 constexpr std::size_t kMostLeaves = 400;
 constexpr std::size_t kMostPageColumns = 40;
-constexpr double kBoxWidth = 196, kBoxHeight = 36, kColumn = 236, kRow = 46, kMargin = 14;
+constexpr double kBoxWidth = 180, kBoxHeight = 36, kColumn = 212, kRow = 46, kMargin = 14;
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -91,6 +91,7 @@ class Drawing {
 
   std::string draw() {
     place(0, 0);
+    align_devices();
     tree(0);
     arcs();
     const double width = right_ + kMargin, height = kMargin * 2 + rows_ * kRow;
@@ -117,6 +118,17 @@ class Drawing {
     }
     for (NodeId child : below(id)) place(child, depth + 1);
     y(id) = (y(below(id).front()) + y(below(id).back())) / 2;
+  }
+
+  // GPUs and NICs stand in the last column, so that no arc crosses a box.
+  void align_devices() {
+    double last = 0;
+    for (NodeKind kind : {NodeKind::kGpu, NodeKind::kNic}) {
+      for (NodeId id : graph_.all(kind)) last = std::max(last, x(id));
+    }
+    for (NodeKind kind : {NodeKind::kGpu, NodeKind::kNic}) {
+      for (NodeId id : graph_.all(kind)) x(id) = last;
+    }
   }
 
   void tree(NodeId id) {
@@ -150,13 +162,13 @@ class Drawing {
               "\" height=\"" + number(kBoxHeight) + "\" rx=\"7\"/>";
     const double line = what.empty() ? 23 : 15;
     boxes_ += "<text class=\"name\" x=\"" + number(x(id) + 9) + "\" y=\"" + number(y(id) + line) +
-              "\">" + escaped(shortened(node.name, 25)) + "</text>";
+              "\">" + escaped(shortened(node.name, 23)) + "</text>";
     // Speeds are what one looks for: the end of the list of facts.
     const std::string facts = node.uplink == kNone ? what : describe_link(graph_.link(node.uplink));
     const std::string detail = facts.empty() ? what : facts;
     if (!what.empty()) {
       boxes_ += "<text class=\"detail\" x=\"" + number(x(id) + 9) + "\" y=\"" + number(y(id) + 29) +
-                "\">" + escaped(shortened(detail, 33)) + "</text>";
+                "\">" + escaped(shortened(detail, 29)) + "</text>";
     }
     boxes_ += "</g>";
   }

@@ -16,7 +16,7 @@ inline constexpr const char* kStyle = R"css(
   --warn: light-dark(#8a5a00, #f0b54a);
 }
 body {
-  margin: 0 auto; max-width: 1500px; padding: 16px 20px 40px; background: var(--ground);
+  margin: 0 auto; max-width: 1700px; padding: 16px 20px 40px; background: var(--ground);
   color: var(--ink); font: 15px/1.45 system-ui, "DejaVu Sans", sans-serif;
 }
 h1 { margin: 0; font-size: 21px; }
