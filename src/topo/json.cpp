@@ -163,6 +163,8 @@ Status read_link(const Json& json, std::size_t index, std::size_t nodes, Link& l
   fields.read("a_to_b_gb_s", link.a_to_b_gb_s, 0, kMost);
   fields.read("b_to_a_gb_s", link.b_to_a_gb_s, 0, kMost);
   fields.read("source", link.source, &source_name, Source::kMeasured);
+  // Left out: to be filled in.
+  if (link.a_to_b_gb_s <= 0 || link.b_to_a_gb_s <= 0) link.source = Source::kUnknown;
   return fields.status();
 }
 

@@ -69,7 +69,7 @@ def main(treering):
 
     for name, arguments, words in [
             ('a file that is not there', ['/nonexistent/x'], 'cannot open /nonexistent/x'),
-            ('a file of another kind', [os.path.abspath(__file__)], 'is in no format that is known here'),
+            ('a file of another kind', [os.path.join(HERE, 'data', 'README.md')], 'is in no format that is known here'),
             ('a directory', [HERE], 'is a directory'),
             ('a file that cannot be written', [P4D, '--json', '/nonexistent/x'], "cannot open '/nonexistent/x'"),
     ]:

@@ -15,7 +15,7 @@ using namespace topo;
 
 constexpr std::size_t kMostLeaves = 400;
 constexpr std::size_t kMostPageColumns = 40;
-constexpr double kBoxWidth = 180, kBoxHeight = 36, kColumn = 212, kRow = 46, kMargin = 14;
+constexpr double kBoxWidth = 194, kBoxHeight = 36, kColumn = 222, kRow = 46, kMargin = 14;
 
 std::string escaped(const std::string& text) {
   std::string out;
