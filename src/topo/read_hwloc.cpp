@@ -61,7 +61,13 @@ class HwlocReader {
  private:
   // bridge: the PCI function that this object is below; near: CPUs of the nearest object with some.
   void walk(const pugi::xml_node& object, int bridge, CpuSet near, int depth) {
-    if (depth > kMaxObjectDepth || ++objects_ >= kMaxObjects) return;
+    if (++objects_ >= kMaxObjects) return;
+    if (depth > kMaxObjectDepth) {
+      graph_.report(FindingKind::kBadValue, "objects are nested more than " +
+                                                std::to_string(kMaxObjectDepth) +
+                                                " deep; what is below is left out");
+      return;
+    }
     const std::string type = object.attribute("type").value();
     if (const pugi::xml_attribute mask = object.attribute("cpuset")) {
       if (auto cpus = CpuSet::from_mask(mask.value())) near = std::move(*cpus);

@@ -105,7 +105,13 @@ class NcclReader {
   }
 
   void read_pci(const pugi::xml_node& pci, NodeId parent, int depth) {
-    if (depth > kMaxPciDepth || graph_.nodes.size() >= kMaxNodes) return;
+    if (graph_.nodes.size() >= kMaxNodes) return;
+    if (depth > kMaxPciDepth) {
+      graph_.report(FindingKind::kBadValue, "<pci> is nested more than " +
+                                                std::to_string(kMaxPciDepth) +
+                                                " deep; what is below is left out");
+      return;
+    }
     Node device;
     const std::string written = pci.attribute("busid").value();
     device.bus_id = canonical_bus_id(written);

@@ -1,5 +1,6 @@
 // nvidia-smi topo -m: layouts of several versions, and what is wrong with matrices.
 #include "tests/topo/util.hpp"
+#include "topo/compare.hpp"
 
 namespace treering::topo {
 namespace {
@@ -131,6 +132,27 @@ ulimit soft: 1024
   EXPECT_EQ(graph.at(node_named(graph, "NUMA 0")).cpus.to_list(), "0-15");
   EXPECT_EQ(findings_of(graph, Severity::kDefect), std::set<std::string>());
   EXPECT_FALSE(graph.has(FindingKind::kUnknownPart));
+}
+
+// What nvidia-smi prints on the machine whose XML has links that lead back to themselves.
+TEST(Compare, ContradictoryFilesAreReported) {
+  const std::string matrix = R"(
+        GPU0    GPU1    GPU2    GPU3    CPU Affinity    NUMA Affinity
+GPU0     X      NV12    SYS     SYS     0-23            0
+GPU1    NV12     X      SYS     SYS     24-47           1
+GPU2    SYS     SYS      X      NV12    48-70           2
+GPU3    SYS     SYS     NV12     X      72-95           3
+)";
+  Graph graph = graph_of(data("azure-ncv4-azhpc.xml"));
+  compare(graph, graph_of(data("azure-ncv4-azhpc.xml"), "itself"));
+  EXPECT_FALSE(graph.has(FindingKind::kContradiction));
+  compare(graph, graph_of(matrix, "matrix"));
+  EXPECT_EQ(text_of(graph, FindingKind::kContradiction),
+            "matrix says otherwise of 2 pairs of GPUs: GPU0 and GPU1 are SYS here, NV12 there");
+  EXPECT_EQ(graph.findings.back().text,
+            "matrix says otherwise of 1 GPU's CPUs: GPU2 is near CPUs 48-71 here, 48-70 there");
+  compare(graph, graph_of(data("amd-3p_pcie-rccl.xml"), "other"));
+  EXPECT_NE(graph.findings.back().text.find("other has 3 GPUs"), std::string::npos);
 }
 
 TEST(Smi, NumaAffinityThatContradictsDistance) {

@@ -7,6 +7,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/topo/view.hpp"
+#include "topo/compare.hpp"
 #include "topo/live.hpp"
 #include "topo/read.hpp"
 #include "topo/write.hpp"
@@ -16,6 +17,7 @@ namespace {
 
 struct Options {
   std::string file;  // empty: this machine
+  std::string against;
   std::string html, json, xml;
   topo::LiveOptions live;
   bool no_measure = false;
@@ -43,7 +45,11 @@ Result<topo::Graph> load(const Options& options) {
 }
 
 Status run(const Options& options) {
-  TR_ASSIGN_OR_RETURN(const topo::Graph graph, load(options));
+  TR_ASSIGN_OR_RETURN(topo::Graph graph, load(options));
+  if (!options.against.empty()) {
+    TR_ASSIGN_OR_RETURN(const topo::Graph other, topo::read_file(options.against));
+    topo::compare(graph, other);
+  }
   if (options.html.empty() && options.json.empty() && options.xml.empty()) {
     const std::string text = topo_view::to_text(graph);
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -71,6 +77,8 @@ void add_topo_command(CLI::App& app) {
       "file", options->file,
       "NCCL or hwloc XML, nvidia-smi topo -m, topograph YAML, a measured matrix, or "
       "our JSON; without it: this machine");
+  command->add_option("--against", options->against,
+                      "another description of the same machine: contradictions are findings");
   command->add_option("--html", options->html, "write a page that draws it to this file");
   command->add_option("--json", options->json, "write all that is known as JSON (-: print it)");
   command->add_option("--xml", options->xml, "write NCCL's topology XML (-: print it)");
