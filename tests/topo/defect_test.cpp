@@ -175,6 +175,21 @@ TEST(Nccl, SwitchAndC2c) {
   EXPECT_EQ(format_gb_s(graph.link(c2c).a_to_b_gb_s), "395");
 }
 
+// A NIC at the upper of two switches: two switches on its way to the GPU, so PXB; three to the
+// other.
+TEST(Nccl, SwitchesOnTheWayAreCounted) {
+  const std::string device = "link_speed=\"16 GT/s\" link_width=\"16\"/>";
+  const std::string bridge = "class=\"0x060400\" link_speed=\"16 GT/s\" link_width=\"8\">";
+  const Graph graph = graph_of(
+      "<system><cpu numaid=\"0\" affinity=\"f\"><pci busid=\"0000:01:00.0\" " + bridge +
+      "<pci busid=\"0000:02:00.0\" class=\"0x020700\" " + device + "<pci busid=\"0000:03:00.0\" " +
+      bridge + "<pci busid=\"0000:04:00.0\" class=\"0x030200\" " + device +
+      "</pci><pci busid=\"0000:05:00.0\" " + bridge +
+      "<pci busid=\"0000:06:00.0\" class=\"0x030200\" " + device + "</pci></pci></cpu></system>");
+  EXPECT_EQ(pair_of(graph, "GPU0", "0000:02:00.0"), "PXB 12");
+  EXPECT_EQ(pair_of(graph, "GPU0", "GPU1"), "PXB 12");
+}
+
 TEST(Nccl, SeveralHostsAreACluster) {
   std::string text = replaced(machine(), "numaid=\"0\"", "numaid=\"0\" host_hash=\"0xa\"");
   text = replaced(text, "numaid=\"1\"", "numaid=\"0\" host_hash=\"0xb\"");

@@ -1,10 +1,8 @@
 // Helpers of the topology tests.
 #pragma once
 
-#include <fstream>
 #include <gtest/gtest.h>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "topo/paths.hpp"
@@ -13,15 +11,7 @@
 
 namespace treering::topo {
 
-inline std::string data_path(const std::string& name) { return std::string(TOPO_DATA "/") + name; }
-
-inline std::string data(const std::string& name) {
-  std::ifstream file(data_path(name));
-  EXPECT_TRUE(file.good()) << "no test data " << name;
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+std::string data(const std::string& name);  // of a file in data/
 
 inline Graph graph_of(const std::string& text, const std::string& name = "test") {
   Result<Graph> graph = read_text(text, name);
