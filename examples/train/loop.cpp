@@ -99,6 +99,8 @@ Loop::Loop(const Options& options, std::unique_ptr<Comm> world)
                                     with_mesh(options, ranks_, hook_.get())))),
       data_(*task_.data.train, must(parse_fault(options.inject)), rank_) {
   rows_per_epoch_ = task_.data.train->rows();
+  // In sequence parallelism a few rows may be left over that the ranks cannot share.
+  if (options.sequence_parallel) rows_per_epoch_ -= rows_per_epoch_ % options.trainer.mesh.tp;
   const std::int64_t per_epoch = (rows_per_epoch_ + options.batch - 1) / options.batch;
   total_steps_ = static_cast<int>(per_epoch) * task_.epochs;
   if (options.steps > 0) total_steps_ = std::min(total_steps_, options.steps);
@@ -112,9 +114,8 @@ Loop::Loop(const Options& options, std::unique_ptr<Comm> world)
   serial.stage_layers.clear();
   serial.zero = 0;
   serial.hook = nullptr;
-  const std::int64_t share = (options.batch + mesh.dp - 1) / mesh.dp;
-  const std::int64_t micro = options.trainer.micro_batch;
-  serial.micro_batch = micro > 0 ? std::min(micro, share) : share;
+  // Each replica's share is a piece; with micro-batches too, sums have another order.
+  if (mesh.dp > 1) serial.micro_batches = mesh.dp;
   serial_compute_ = must(make_host_compute(gemm_name(options)));
   serial_ = must(Trainer::create(std::move(must(make_threads_comms(1))[0]), *serial_compute_,
                                  task_.model, serial));
@@ -153,7 +154,7 @@ void Loop::announce() {
 Rows Loop::rows_of(std::int64_t position) const {
   const int epoch = static_cast<int>(position / rows_per_epoch_);
   const std::int64_t at = position % rows_per_epoch_;
-  const Rows order = shuffled_rows(rows_per_epoch_, options_.trainer.seed, epoch);
+  const Rows order = shuffled_rows(task_.data.train->rows(), options_.trainer.seed, epoch);
   const std::int64_t count = std::min<std::int64_t>(options_.batch, rows_per_epoch_ - at);
   return {order.begin() + at, order.begin() + at + count};
 }

@@ -12,22 +12,31 @@ namespace tr::par {
 
 // Rows lie one after another: share 0's micro-batches, share 1's, ... Every replica has the same
 // number of micro-batches, because pipelines and gradient reductions keep step; some may be empty.
-inline int num_micro_batches(std::int64_t rows, std::int64_t micro_batch, int dp) {
-  const std::int64_t longest = share_of(rows, 0, dp).count;
-  if (micro_batch == 0 || longest == 0) return 1;
-  return static_cast<int>((longest + micro_batch - 1) / micro_batch);
-}
+struct BatchCut {
+  std::int64_t micro_batch = 0;  // rows at most; 0: any
+  int micro_batches = 0;         // of a replica, exactly; 0: as micro_batch says
+  int multiple_of = 1;           // micro-batches: what the schedule needs
+  std::int64_t unit = 1;  // rows of a micro-batch are a multiple: what tensor parallelism needs
 
-inline std::vector<MicroBatch> cut_batch(std::int64_t rows, std::int64_t micro_batch, int replica,
-                                         int dp, std::uint64_t step) {
-  const Share mine = share_of(rows, replica, dp);
-  const int m = num_micro_batches(rows, micro_batch, dp);
-  std::vector<MicroBatch> batches;
-  for (int i = 0; i < m; ++i) {
-    const Share part = share_of(mine.count, i, m);
-    batches.push_back({i, mine.first + part.first, part.count, step, true});
+  int count(std::int64_t rows, int dp) const {
+    if (micro_batches > 0) return micro_batches;
+    const std::int64_t longest = share_of(rows / unit, 0, dp).count * unit;
+    const std::int64_t m =
+        micro_batch == 0 || longest == 0 ? 1 : (longest + micro_batch - 1) / micro_batch;
+    return static_cast<int>((m + multiple_of - 1) / multiple_of * multiple_of);
   }
-  return batches;
-}
+
+  // rows must be a multiple of unit.
+  std::vector<MicroBatch> cut(std::int64_t rows, int replica, int dp, std::uint64_t step) const {
+    const Share mine = share_of(rows / unit, replica, dp);
+    const int m = count(rows, dp);
+    std::vector<MicroBatch> batches;
+    for (int i = 0; i < m; ++i) {
+      const Share part = share_of(mine.count, i, m);
+      batches.push_back({i, (mine.first + part.first) * unit, part.count * unit, step, true});
+    }
+    return batches;
+  }
+};
 
 }  // namespace tr::par

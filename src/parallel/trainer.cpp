@@ -96,20 +96,19 @@ Status TrainerOfMesh::check_batch(const Data& data, std::span<const std::int64_t
     return invalid("rows have " + std::to_string(data.features()) + " features, and the model " +
                    std::to_string(model_.layers().front().input_width()) + " inputs");
   }
-  if (!model_.is_sequence_parallel()) return {};
-  const MeshShape& shape = mesh_.shape();
-  for (int d = 0; d < shape.dp; ++d) {
-    const auto total = static_cast<std::int64_t>(rows.size());
-    for (const MicroBatch& b : cut_batch(total, options_.micro_batch, d, shape.dp, 0)) {
-      if (b.rows % shape.tp == 0) continue;
-      return invalid("a micro-batch of " + std::to_string(b.rows) +
-                     " rows cannot be shared by tp " + std::to_string(shape.tp) +
-                     " ranks (sequence parallelism): " + std::to_string(total) + " rows, dp " +
-                     std::to_string(shape.dp) + ", micro-batches of " +
-                     std::to_string(options_.micro_batch));
-    }
-  }
-  return {};
+  const auto unit = cut().unit;
+  if (static_cast<std::int64_t>(rows.size()) % unit == 0) return {};
+  return invalid("a batch of " + std::to_string(rows.size()) + " rows cannot be shared by tp " +
+                 std::to_string(unit) + " ranks (sequence parallelism): take a multiple");
+}
+
+BatchCut TrainerOfMesh::cut() const {
+  BatchCut cut;
+  cut.micro_batch = options_.micro_batch;
+  cut.micro_batches = options_.micro_batches;
+  if (options_.stages_per_rank > 1) cut.multiple_of = mesh_.shape().pp;
+  if (model_.is_sequence_parallel()) cut.unit = mesh_.shape().tp;
+  return cut;
 }
 
 Result<Pipeline*> TrainerOfMesh::pipeline_for(int micro_batches) {
@@ -201,9 +200,8 @@ Status TrainerOfMesh::refuse_not_finite() {
 Result<StepReport> TrainerOfMesh::step(const Data& data, std::span<const std::int64_t> rows) {
   if (Status s = check_batch(data, rows); !s) return s.error();
   const auto total = static_cast<std::int64_t>(rows.size());
-  const std::vector<MicroBatch> batches =
-      cut_batch(total, options_.micro_batch, mesh_.at().dp, mesh_.shape().dp,
-                static_cast<std::uint64_t>(store_->steps()));
+  const std::vector<MicroBatch> batches = cut().cut(total, mesh_.at().dp, mesh_.shape().dp,
+                                                    static_cast<std::uint64_t>(store_->steps()));
   Result<Pipeline*> pipeline = pipeline_for(static_cast<int>(batches.size()));
   if (!pipeline) return pipeline.error();
   schedule_ = pipeline.value()->schedule();
@@ -273,7 +271,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(std::unique_ptr<Comm> world, Co
                                                  const Model& model,
                                                  const TrainerOptions& options) {
   if (options.zero < 0 || options.zero > 3) return invalid("zero must be 0, 1, 2 or 3");
-  if (options.micro_batch < 0) return invalid("micro_batch must be at least 0");
+  if (options.micro_batch < 0 || options.micro_batches < 0) {
+    return invalid("micro_batch and micro_batches must be at least 0");
+  }
   if (options.hook != nullptr && options.zero != 0) {
     return invalid("gradient compression works with zero 0 only");
   }

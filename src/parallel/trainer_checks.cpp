@@ -38,7 +38,7 @@ Result<Score> TrainerOfMesh::evaluate(const Data& data, std::span<const std::int
   if (Status s = check_batch(data, rows); !s) return s.error();
   const auto total = static_cast<std::int64_t>(rows.size());
   Score mine;
-  for (MicroBatch batch : cut_batch(total, options_.micro_batch, mesh_.at().dp, mesh_.shape().dp,
+  for (MicroBatch batch : cut().cut(total, mesh_.at().dp, mesh_.shape().dp,
                                     static_cast<std::uint64_t>(store_->steps()))) {
     batch.is_training = false;
     Spread x;

@@ -10,6 +10,8 @@
 
 #include "treering/parallel/trainer.hpp"
 
+#include "parallel/batches.hpp"
+
 namespace tr::par {
 
 class TrainerOfMesh final : public Trainer {
@@ -47,6 +49,7 @@ class TrainerOfMesh final : public Trainer {
     const auto outputs = static_cast<double>(model_.layers().back().output_width());
     return static_cast<double>(rows) * (model_.loss() == Loss::kMeanSquare ? outputs : 1.0);
   }
+  BatchCut cut() const;
   Status check_batch(const Data& data, std::span<const std::int64_t> rows) const;
   Result<Pipeline*> pipeline_for(int micro_batches);
   // Features of a micro-batch, in the first stage's layout.

@@ -47,7 +47,8 @@ struct TrainerOptions {
   std::vector<int> stage_layers;  // how many layers each stage has; empty: as even as can be
   std::string schedule_csv;       // instead of `schedule`
 
-  std::int64_t micro_batch = 0;  // rows; 0: a replica's whole share
+  std::int64_t micro_batch = 0;  // rows at most; 0: a replica's whole share
+  int micro_batches = 0;         // instead: exactly so many for each replica
   DType type = DType::kFloat32;
   int zero = 0;
   std::int64_t bucket_bytes = 25 << 20, first_bucket_bytes = 1 << 20;
@@ -82,7 +83,7 @@ class Trainer {
   virtual ~Trainer() = default;
 
   // One optimizer step on these rows. TR_INVALID_ARGUMENT, before anything was sent, for a batch
-  // that the layout cannot cut (sequence parallelism: micro-batches must be multiples of tp).
+  // that the layout cannot cut (sequence parallelism: rows must be a multiple of tp).
   virtual Result<StepReport> step(const Data& data, std::span<const std::int64_t> rows) = 0;
   // Forward only.
   virtual Result<Score> evaluate(const Data& data, std::span<const std::int64_t> rows) = 0;
