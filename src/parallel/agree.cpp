@@ -21,6 +21,10 @@ Status run(Comm& comm, Compute& compute, const Tensor& x, void* host, Operation 
   return compute.synchronize();
 }
 
+std::string said_by(int rank, const std::string& message) {
+  return "rank " + std::to_string(rank) + ": " + message;
+}
+
 }  // namespace
 
 Status sum_over(Comm& comm, Compute& compute, std::span<double> values) {
@@ -57,8 +61,8 @@ Status agree(Comm& comm, Compute& compute, const Status& mine) {
       !s) {
     return s;
   }
-  if (!mine) return mine;
-  return Error{static_cast<tr_result_t>(text[0]), "rank " + std::to_string(root) + ": " + &text[1]};
+  if (!mine) return Error{mine.error().code, said_by(comm.rank(), mine.error().message)};
+  return Error{static_cast<tr_result_t>(text[0]), said_by(root, &text[1])};
 }
 
 }  // namespace tr::par

@@ -8,7 +8,8 @@ namespace tr::par {
 
 // Collective, on host values; in place. Blocks.
 Status sum_over(Comm& comm, Compute& compute, std::span<double> values);
-// Collective. The failure of the highest rank that has one, on all ranks: "rank 3: <message>".
+// Collective. Failures on all ranks, if any has one: this rank's own, else that of the highest that
+// has one: "rank 3: <message>".
 Status agree(Comm& comm, Compute& compute, const Status& mine);
 
 }  // namespace tr::par

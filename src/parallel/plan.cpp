@@ -90,6 +90,7 @@ double exposed(double communication_s, double beside_s) {
 }
 
 std::string short_number(double value, const char* unit) {
+  if (value == 0.0) return std::string("0 ") + unit;
   constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
   int thousands = 0;
   for (; value >= 1000.0 && thousands < 5; ++thousands) value /= 1000.0;

@@ -63,7 +63,7 @@ constexpr Fault kFaults[] = {
      "ACS may break peer-to-peer access"},
     {Between::kHangs,
      "writing to the memory of rank 2 (peer memory of device 2, same process) has not ended within "
-     "500 ms"},
+     "2000 ms"},
 };
 
 class Pairs : public testing::TestWithParam<bool> {
@@ -73,7 +73,7 @@ class Pairs : public testing::TestWithParam<bool> {
     cudasim::set_between(0, 2, Between::kWorks);
     cudasim::set_vmm(true);
   }
-  const Env init_timeout_{"TR_INIT_TIMEOUT_S", "2"};  // a quarter of it for the trial of a link
+  const Env init_timeout_{"TR_INIT_TIMEOUT_S", "8"};  // a quarter of it for the trial of a link
 };
 INSTANTIATE_TEST_SUITE_P(Vmm, Pairs, testing::Bool());
 

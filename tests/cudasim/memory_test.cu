@@ -111,6 +111,7 @@ TEST(Between, WhatIsLostDoesNotArrive) {
   ASSERT_EQ(cudaSetDevice(3), cudaSuccess);
   DeviceArray<int> there(4);
   there.fill(0);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // device 0 does not wait for device 3
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   here.fill(1);
   {

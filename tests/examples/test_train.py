@@ -234,9 +234,9 @@ text = ''.join(open(os.path.join(ROOT, name), encoding='utf-8').read() for name 
 data = text.encode() * ((1 << 20) // len(text.encode()) + 2)
 with open(path('text'), 'wb') as file:
     file.write(data)
-result = train('--data-path', path('text'), '--steps', '60', *threads('--dp', '2'), program='byte_lm')
+result = train('--data-path', path('text'), '--steps', '150', *threads('--dp', '2'), program='byte_lm')
 found = re.search(r'^test: ([\d.]+) bits per byte$', result.stdout, re.M)
-tap.check('byte_lm: 201,472 parameters, better than 4.5 bits a byte after 60 steps', result.returncode == 0 and
+tap.check('byte_lm: 201,472 parameters, better than 4.5 bits a byte after 150 steps', result.returncode == 0 and
           '201472 parameters' in result.stdout and found is not None and float(found.group(1)) < 4.5, shown(result))
 if LONG:
     bible = run('bible', '-f', 'gen1:1-rev22:21') if os.path.exists('/usr/bin/bible') else None

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "support/ranks.hpp"
+#include "ranks.hpp"
 
 namespace treering::test {
 
