@@ -259,6 +259,30 @@ void Loop::report_traffic() {
     }
   }
   report_.json(R"({"sent_per_step":{)" + json + "}}");
+  const StoreOptions& store = trainer_->store_options();
+  const MeshShape& shape = mesh.shape();
+  if (store.hook == nullptr) {
+    const Traffic formula =
+        must(predict_traffic(trainer_->own_parameters(), mesh.at().dp, shape.dp, shape.tp, store));
+    std::printf("  dp by the formula: %" PRId64 " bytes; counted: %" PRId64 "\n", formula.bytes(),
+                mesh.dp().traffic().bytes() / steps);
+  }
+  if (shape.pp > 1) {
+    const Schedule& schedule = trainer_->schedule();
+    std::printf("bubble by the formula: %.1f %% (%s, %d micro-batches)\n",
+                100 * bubble_formula(schedule.name, shape.pp, schedule.micro_batches,
+                                     schedule.stages_per_rank),
+                schedule.name.c_str(), schedule.micro_batches);
+  }
+  const StoreMemory predicted = must(predict_memory(trainer_->own_parameters(), shape.dp, shape.tp,
+                                                    store, options_.trainer.micro_batch > 0));
+  std::printf(
+      "memory by the formula, MB: parameters %.3f, gradients %.3f, optimizer %.3f, for a "
+      "while %.3f\n",
+      static_cast<double>(predicted.parameters) / 1e6,
+      static_cast<double>(predicted.gradients) / 1e6,
+      static_cast<double>(predicted.optimizer) / 1e6,
+      static_cast<double>(predicted.transient) / 1e6);
   std::printf("memory, MB:");
   for (int i = 0; i < kNumUses; ++i) {
     const auto use = static_cast<Use>(i);
@@ -271,7 +295,11 @@ int Loop::end() {
   if (is_first()) report_traffic();
   if (!options_.trace.empty()) {
     const std::vector<Trace> traces = must(gather_traces(trainer_->mesh().world(), time_.trace));
-    if (is_first()) must(write_chrome_trace(options_.trace, traces));
+    if (is_first()) {
+      std::printf("all ranks together computed nothing in %.1f %% of the time\n",
+                  100 * idle_share(traces));
+      must(write_chrome_trace(options_.trace, traces));
+    }
   }
   if (options_.backend == "count") return 0;
   const std::uint64_t hash = must(trainer_->check_replicas());
@@ -311,6 +339,7 @@ int Loop::run() {
     if (is_first()) std::printf("goes on after step %" PRId64 "\n", trainer_->steps());
   }
   trainer_->mesh().reset_traffic();
+  real_->memory().reset_peak();
   ActionTrace actions(time_.trace);
   if (!time_.is_simulated()) trainer_->set_observer(&actions);
   time_.trace.clear();

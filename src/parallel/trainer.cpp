@@ -52,14 +52,13 @@ Status TrainerOfMesh::start(const std::vector<int>& layers_of_stage) {
     const int first = ranges.empty() ? 0 : ranges.back().second;
     ranges.emplace_back(first, first + count);
   }
-  std::vector<ParameterSpec> mine;
   for (const ParameterSpec& p : model_.parameters()) {
     for (std::size_t i = static_cast<std::size_t>(s); i < ranges.size();
          i += static_cast<std::size_t>(pp)) {
-      if (ranges[i].first <= p.layer && p.layer < ranges[i].second) mine.push_back(p);
+      if (ranges[i].first <= p.layer && p.layer < ranges[i].second) own_.push_back(p);
     }
   }
-  StoreOptions store;
+  StoreOptions& store = store_options_;
   store.zero = options_.zero;
   store.type = options_.type;
   store.bucket_bytes = options_.bucket_bytes;
@@ -69,7 +68,7 @@ Status TrainerOfMesh::start(const std::vector<int>& layers_of_stage) {
   store.hook = options_.hook;
   store.optimizer = options_.optimizer;
   Result<std::unique_ptr<ParameterStore>> made =
-      ParameterStore::create(mesh_.dp(), mesh_.tp(), compute_, model_, std::move(mine), store);
+      ParameterStore::create(mesh_.dp(), mesh_.tp(), compute_, model_, own_, store);
   if (!made) return made.error();
   store_ = std::move(made).value();
   if (Status done = store_->initialize(options_.seed); !done) return done;

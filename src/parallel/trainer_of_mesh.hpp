@@ -35,6 +35,8 @@ class TrainerOfMesh final : public Trainer {
 
   Mesh& mesh() override { return mesh_; }
   ParameterStore& parameters() override { return *store_; }
+  const StoreOptions& store_options() const override { return store_options_; }
+  const std::vector<ParameterSpec>& own_parameters() const override { return own_; }
   const Schedule& schedule() const override { return schedule_; }
   std::int64_t steps() const override { return store_->steps(); }
   std::int64_t position() const override { return position_; }
@@ -72,6 +74,8 @@ class TrainerOfMesh final : public Trainer {
   TrainerOptions options_;
   LossScaler scaler_;
   Mesh mesh_;
+  std::vector<ParameterSpec> own_;
+  StoreOptions store_options_;
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Stage>> stages_;          // of this rank
   std::map<int, std::unique_ptr<Pipeline>> pipelines_;  // by number of micro-batches

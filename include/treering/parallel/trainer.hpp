@@ -93,6 +93,9 @@ class Trainer {
 
   virtual Mesh& mesh() = 0;
   virtual ParameterStore& parameters() = 0;
+  virtual const StoreOptions& store_options() const = 0;
+  // Of this rank's layers, in the model's order.
+  virtual const std::vector<ParameterSpec>& own_parameters() const = 0;
   virtual const Schedule& schedule() const = 0;
   virtual std::int64_t steps() const = 0;
   virtual std::int64_t position() const = 0;  // rows trained on since the beginning
