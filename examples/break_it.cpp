@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "treering/parallel/rng.hpp"
+#include "treering/parallel/simulated.hpp"
+#include "treering/parallel/trace.hpp"
 #include "treering/parallel/trainer.hpp"
 #include "treering/treering.hpp"
 
@@ -182,6 +184,43 @@ Said out_of_memory() {
   const tr::Result<Tensor> tensor = Tensor::make(compute->memory(), Use::kOptimizer, 1 << 20,
                                                  std::int64_t{1} << 31, DType::kFloat32);
   return {tensor ? "" : tensor.error().message};
+}
+
+// A net so wide and a batch so small that links of 1 GB/s take most of a step; computed time.
+Said too_much_communication() {
+  constexpr int kRanks = 2;
+  std::vector<std::unique_ptr<Comm>> comms = must(make_threads_comms(kRanks));
+  Said said(kRanks);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kRanks; ++r) {
+    threads.emplace_back([&, r] {
+      SimulatedClock clock;
+      Trace trace(r, clock);
+      const SimulatedLinks links{.intra_bytes_per_us = 1e3, .inter_bytes_per_us = 1e3};
+      const auto host = must(make_host_compute("ref"));
+      const auto compute = simulate_compute(*host, clock, 100e3, &trace);
+      Model model(tr::par::Loss::kMeanSquare);
+      model.linear(32, 512).relu().linear(512, 512).relu().linear(512, 32);
+      TrainerOptions options;
+      options.mesh.dp = kRanks;
+      auto world =
+          simulate_links(std::move(comms[static_cast<std::size_t>(r)]), clock, links, &trace);
+      const auto trainer = must(Trainer::create(std::move(world), *compute, model, options));
+      const Rows data;
+      const std::vector<std::int64_t> rows = {0, 1, 2, 3};
+      must(trainer->step(data, rows));
+      char text[160];
+      const double share = overlap_of(trace).exposed_us / clock.now_us();
+      std::snprintf(
+          text, sizeof text,
+          "communication that nothing was computed beside takes %.0f %% of the step, more "
+          "than 30 %%",
+          100 * share);
+      if (share > 0.3) said[static_cast<std::size_t>(r)] = text;
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return said;
 }
 
 struct Fault {

@@ -292,7 +292,10 @@ void Loop::report_traffic() {
 }
 
 int Loop::end() {
-  if (is_first()) report_traffic();
+  if (is_first()) {
+    report_traffic();
+    report_.advise();
+  }
   if (!options_.trace.empty()) {
     const std::vector<Trace> traces = must(gather_traces(trainer_->mesh().world(), time_.trace));
     if (is_first()) {

@@ -1,5 +1,6 @@
 #include "train/report.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <unistd.h>
@@ -45,7 +46,18 @@ void Report::bar(int step, int total) {
   has_bar_ = true;
 }
 
+void Report::advise() const {
+  constexpr double kMuch = 0.3;
+  if (worst_exposed_ < kMuch) return;
+  std::printf(
+      "note: communication that nothing was computed beside took up to %.0f %% of a step: larger "
+      "batches or micro-batches, --overlap on, --compress, or another layout (plan) help\n",
+      100 * worst_exposed_);
+}
+
 void Report::line(const Progress& p) {
+  if (lines_++ > 0)
+    worst_exposed_ = std::max(worst_exposed_, (p.exposed_ms - p.bubble_ms) / p.step_ms);
   if (has_bar_) std::printf("\r\033[K");
   has_bar_ = false;
   std::printf("epoch %d/%d  step %d/%d  loss %.6f", p.epoch, p.epochs, p.step, p.total_steps,

@@ -38,6 +38,8 @@ class Report {
   void line(const Progress& p);
   // On a terminal: a bar that is written over.
   void bar(int step, int total);
+  // If most lines said that communication took much of a step: what to do.
+  void advise() const;
   // A JSON object, one line.
   void json(const std::string& object);
 
@@ -48,6 +50,8 @@ class Report {
   std::unique_ptr<std::FILE, Close> json_;
   bool is_terminal_ = false;
   bool has_bar_ = false;
+  double worst_exposed_ = 0.0;  // share of a step, over the lines but the first
+  int lines_ = 0;
 };
 
 }  // namespace train

@@ -212,7 +212,7 @@ tap.check('V20 kill: the dead rank is named', result.returncode != 0 and 'rank 2
 result = train('--inject', 'slow:1:20', '--steps', '4', *threads('--dp', '2'))
 tap.check('V20 slow: a slow rank is no error', result.returncode == 0, shown(result))
 result = run(os.path.join(PROGRAMS, 'break_it'))
-tap.check('V20 break_it: every fault gets its diagnosis', result.returncode == 0 and result.stdout.count('what to do:') == 10 and
+tap.check('V20 break_it: every fault gets its diagnosis', result.returncode == 0 and result.stdout.count('what to do:') == 11 and
           'MISSING' not in result.stdout, shown(result))
 result = run(os.path.join(PROGRAMS, 'break_it'), 'nonsense')
 tap.check('break_it knows its faults', result.returncode == 2 and 'hang' in result.stderr, shown(result))
