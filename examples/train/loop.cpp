@@ -44,7 +44,7 @@ class Loop {
  private:
   bool is_first() const { return rank_ == 0; }
   void announce();
-  Rows rows_of(std::int64_t position) const;
+  Rows rows_of(std::int64_t position);
   StepReport step(std::int64_t position);
   void log(int epoch, bool with_test);
   double test_accuracy();
@@ -64,6 +64,8 @@ class Loop {
   std::unique_ptr<Trainer> serial_;  // on rank 0, with --verify
   FaultyData data_;
   std::int64_t rows_per_epoch_ = 0;
+  Rows order_;  // of the rows in epoch order_epoch_
+  int order_epoch_ = -1;
   int total_steps_ = 0;
   double peak_gflops_ = 0.0;
   double last_test_accuracy_ = 0.0, worst_difference_ = 0.0;
@@ -151,12 +153,15 @@ void Loop::announce() {
 }
 
 // The batch that begins `position` rows after the first: an epoch's last one may be short.
-Rows Loop::rows_of(std::int64_t position) const {
+Rows Loop::rows_of(std::int64_t position) {
   const int epoch = static_cast<int>(position / rows_per_epoch_);
   const std::int64_t at = position % rows_per_epoch_;
-  const Rows order = shuffled_rows(task_.data.train->rows(), options_.trainer.seed, epoch);
+  if (epoch != order_epoch_) {
+    order_ = shuffled_rows(task_.data.train->rows(), options_.trainer.seed, epoch);
+    order_epoch_ = epoch;
+  }
   const std::int64_t count = std::min<std::int64_t>(options_.batch, rows_per_epoch_ - at);
-  return {order.begin() + at, order.begin() + at + count};
+  return {order_.begin() + at, order_.begin() + at + count};
 }
 
 StepReport Loop::step(std::int64_t position) {

@@ -247,8 +247,8 @@ if LONG:
             file.write(bible.stdout)
         for layout in ([], threads('--dp', '4')):
             result = train('--data-path', path('kjv'), *layout, program='byte_lm', limit=1800)
-            found = re.search(r'^test: ([\d.]+) bits per byte$', result.stdout, re.M)
-            tap.check(f'byte_lm: KJV {layout}: 2.1 bits per byte at most', found and float(found.group(1)) <= 2.1, shown(result))
+            found = re.findall(r'^test: ([\d.]+) bits per byte$', result.stdout, re.M)
+            tap.check(f'byte_lm: KJV {layout}: 2.1 bits per byte at most', found and float(found[-1]) <= 2.1, shown(result))
 
 # ---- Lessons
 for name, words in {'03_data_parallel': 'gradient against all rows', '04_tensor_parallel': 'Megatron',
