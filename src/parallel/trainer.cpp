@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "treering/parallel/rng.hpp"
@@ -428,6 +429,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(std::unique_ptr<Comm> world, Co
   if (Status s = model.check(options.mesh.tp); !s) return s.error();
   Result<std::vector<int>> layers = stage_layers(model, options);
   if (!layers) return layers.error();
+  if (const std::optional<void*> stream = compute.stream()) world->set_compute_stream(*stream);
   Result<Mesh> mesh = Mesh::create(std::move(world), options.mesh);
   if (!mesh) return mesh.error();
   if (Status s = mesh.value().set_rank_order(options.rank_order); !s) return s.error();
