@@ -373,6 +373,8 @@ int train_with_backend(const Options& options) {
     // waits for this one. And each stream has a queue of its own there.
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    // All groups of all ranks must find room on the GPU that threads share.
+    if (options.backend == "threads") ::setenv("TR_CUDA_CHANNELS", "1", 0);
   }
   if (options.backend == "threads") {
     return train_on_threads(options, must(make_threads_comms(ranks)));

@@ -97,7 +97,8 @@ class Comm {
   Result<Mark> recv(const View& data, int peer);
   Status barrier();  // blocks
 
-  // For one operation, and the collectives that were issued before a collective.
+  // For one operation, and the collectives that were issued before a collective. Again, once the
+  // device has been waited for: has it failed meanwhile?
   virtual Status wait(Mark mark) = 0;
   virtual Status wait_all() = 0;
 
