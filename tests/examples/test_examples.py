@@ -84,7 +84,7 @@ for name, said in LESSONS.items():
 
 run = example(1, 'break_it')
 tap.check('break_it: what breaks is named, rank by rank, with what to do', run.ok
-          and 'rank 1: all_reduce of 1000 float64, sum' in run.out and run.out.count('   what to do: ') == 8, run.why())
+          and 'rank 1: all_reduce of 1000 float64, sum' in run.out and run.out.count('   what to do: ') == 10, run.why())
 
 # ---- 08 -------------------------------------------------------------------------------------------
 for n in (1, 2, 4):
@@ -137,9 +137,10 @@ run = train(1, '--epochs', '1', '--min-accuracy', '0.955')
 tap.check('a test accuracy below --min-accuracy fails, status 3', run.codes == [3] and 'is below --min-accuracy 0.9550'
           in run.errors[0], run.why())
 
-# In rank order, and with a fixed order of sums in products, replicas cannot change a bit.
+# In rank order, and with a fixed order of sums in products, replicas cannot change a bit. (The epoch's last batch is
+# short: one rank does not cut it as the replicas do.)
 for n in (1, 2, 3, 4):
-    run = train(n, '--verify', '--epochs', '2', '--gemm', 'ref', '--reduce-order', 'rank', '--bucket-mb', '0.04',
+    run = train(n, '--verify', '--steps', '11', '--gemm', 'ref', '--reduce-order', 'rank', '--bucket-mb', '0.04',
                 '--first-bucket-mb', '0.01')
     tap.check(f'{n} processes train what one trains, bit for bit', run.ok
               and 'against a serial run: every loss is equal bit for bit' in run.out, run.why())
@@ -207,7 +208,7 @@ for args, said in ((['--data-path', '/nonexistent'], '/nonexistent/digits.csv.gz
 PLAN = ['--mlp', '--layers', '4', '--hidden', '1024', '--fp32', '--batch', '128', '--ranks', '4']
 run = example(1, 'plan', *PLAN, '--dp', '2', '--pp', '2', '--micro-batch', '16')
 tap.check('plan says what a layout sends, and its bubble',
-          run.ok and 'sent       dp 8.39 MB, tp 0 B, pp 262 kB each way' in run.out and '(20.0 %)' in run.out,
+          run.ok and 'sent       dp 8.39 MB, tp 0.00 B, pp 262 kB each way' in run.out and '(20.0 %)' in run.out,
           run.why())
 run = example(1, 'plan', *PLAN, '--dp', '3')
 tap.check('plan names a product that is not the ranks',
