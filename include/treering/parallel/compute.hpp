@@ -9,8 +9,8 @@
 // - "openblas": several times faster. Its order depends on the shape, so equal bits need equal
 //   shapes. It runs on one thread: the ranks are the parallelism.
 // "dry": no arithmetic and no memory, for counting bytes and memory of layouts that do not fit.
-// A device's Compute enqueues on its stream and returns; but what hands numbers to the host, or takes
-// them from it, waits.
+// A device's Compute enqueues on its stream and returns; but what hands numbers to the host, or
+// takes them from it, waits.
 //
 // Errors: shapes or types that do not fit are TR_INVALID_ARGUMENT and name the operation. Threads:
 // an object serves one rank's thread.
