@@ -29,7 +29,7 @@ using Array = example::Array<float>;  // where the collectives work: there, or o
 
 // Rank 0 prints what each rank holds, in the order of the ranks. Each process printing for itself
 // would mix the lines.
-void show(tr::Communicator& comm, compute::Device& device, const char* title, const Array& mine) {
+void show(tr::Communicator& comm, example::Device& device, const char* title, const Array& mine) {
   const auto gathered =
       example::make_array<float>(device, comm.rank() == 0 ? mine.size() * comm.size() : 0);
   must(comm.gather(mine, gathered, 0));

@@ -12,6 +12,7 @@
 
 #include "treering/parallel/trace.hpp"
 
+#include "device.hpp"
 #include "must.hpp"
 #include "train/faults.hpp"
 #include "train/measure.hpp"
@@ -30,15 +31,18 @@ double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
-std::string gemm_name(const Options& options) {
-  if (options.backend == "count") return "dry";
-  if (options.gemm != "auto") return options.gemm;
-  return have_openblas() ? "openblas" : "ref";
+std::unique_ptr<Compute> compute_for(const Options& options) {
+  if (options.backend == "count") return must(make_host_compute("dry"));
+  std::string gemm = options.gemm;
+  if (options.device == "host" && gemm == "auto") gemm = have_openblas() ? "openblas" : "ref";
+  // Ranks that are threads share the first GPU: their communicator was made on it.
+  const int number = options.backend == "threads" ? 0 : example::local_rank();
+  return must(example::make_device(options.device, gemm, number));
 }
 
 class Loop {
  public:
-  Loop(const Options& options, std::unique_ptr<Comm> world);
+  Loop(const Options& options, std::unique_ptr<Comm> world, std::unique_ptr<Compute> compute);
   int run();
 
  private:
@@ -84,12 +88,12 @@ TrainerOptions with_mesh(const Options& options, int ranks, GradientHook* hook) 
   return t;
 }
 
-Loop::Loop(const Options& options, std::unique_ptr<Comm> world)
+Loop::Loop(const Options& options, std::unique_ptr<Comm> world, std::unique_ptr<Compute> compute)
     : options_(options),
       rank_(world->rank()),
       ranks_(world->size()),
       time_(rank_),
-      real_(must(make_host_compute(gemm_name(options)))),
+      real_(std::move(compute)),
       // The world first: it says whether time is simulated.
       compute_((world = time_.wrap(std::move(world), options), time_.wrap(*real_, options))),
       task_(must(make_task(options))),
@@ -118,7 +122,7 @@ Loop::Loop(const Options& options, std::unique_ptr<Comm> world)
   serial.hook = nullptr;
   // Each replica's share is a piece; with micro-batches too, sums have another order.
   if (mesh.dp > 1) serial.micro_batches = mesh.dp;
-  serial_compute_ = must(make_host_compute(gemm_name(options)));
+  serial_compute_ = compute_for(options);
   serial_ = must(Trainer::create(std::move(must(make_threads_comms(1))[0]), *serial_compute_,
                                  task_.model, serial));
 }
@@ -138,11 +142,11 @@ void Loop::announce() {
   const std::int64_t micro =
       options_.trainer.micro_batch > 0 ? options_.trainer.micro_batch : share;
   std::printf("batch %d = %d replica%s x %" PRId64 " micro-batches of up to %" PRId64
-              " rows; zero %d; %s; gemm %s, %.1f GF/s a rank%s; seed %" PRIu64 "\n",
+              " rows; zero %d; %s; %s, gemm %s, %.1f GF/s a rank%s; seed %" PRIu64 "\n",
               options_.batch, mesh.dp, mesh.dp == 1 ? "" : "s", (share + micro - 1) / micro,
               std::min(micro, share), options_.trainer.zero, options_.dtype.c_str(),
-              compute_.name(), peak_gflops_, time_.is_simulated() ? ", simulated" : "",
-              options_.trainer.seed);
+              options_.device.c_str(), compute_.name(), peak_gflops_,
+              time_.is_simulated() ? ", simulated" : "", options_.trainer.seed);
   std::printf("gradient buckets, MiB:");
   for (const BucketInfo& b : trainer_->parameters().buckets()) {
     const double bytes = static_cast<double>(b.elements) *
@@ -376,12 +380,17 @@ int Loop::run() {
   return end();
 }
 
+int train_on_rank(const Options& options, std::unique_ptr<Comm> world,
+                  std::unique_ptr<Compute> compute) {
+  return Loop(options, std::move(world), std::move(compute)).run();
+}
+
 int train_on_threads(const Options& options, std::vector<std::unique_ptr<Comm>> comms) {
   std::vector<int> status(comms.size(), 1);
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < comms.size(); ++r) {
     threads.emplace_back([&, r, comm = std::move(comms[r])]() mutable {
-      status[r] = train_on_rank(options, std::move(comm));
+      status[r] = train_on_rank(options, std::move(comm), compute_for(options));
     });
   }
   for (std::thread& t : threads) t.join();
@@ -390,10 +399,6 @@ int train_on_threads(const Options& options, std::vector<std::unique_ptr<Comm>> 
 
 }  // namespace
 
-int train_on_rank(const Options& options, std::unique_ptr<Comm> world) {
-  return Loop(options, std::move(world)).run();
-}
-
 int train_with_backend(const Options& options) {
   if (options.print_config) return 0;
   const MeshShape& mesh = options.trainer.mesh;
@@ -401,15 +406,25 @@ int train_with_backend(const Options& options) {
   if (options.timeout_s > 0) {
     ::setenv("TR_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
   }
+  if (options.device == "cuda") {
+    // Kernels are loaded at once: to load one later may wait for a rank's on the same GPU, that
+    // waits for this one. And each stream has a queue of its own there.
+    ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    // All groups of all ranks must find room on the GPU that threads share.
+    if (options.backend == "threads") ::setenv("TR_CUDA_CHANNELS", "1", 0);
+  }
   if (options.backend == "threads") {
     return train_on_threads(options, must(make_threads_comms(ranks)));
   }
+  // First: it chooses the GPU that the communicator is made on.
+  std::unique_ptr<Compute> compute = compute_for(options);
   if (options.backend == "count") {
     Options one_step = options;
     one_step.steps = 1;
-    return train_on_rank(one_step, make_count_comm(0, ranks));
+    return train_on_rank(one_step, make_count_comm(0, ranks), std::move(compute));
   }
-  return train_on_rank(options, must(make_world(options.backend)));
+  return train_on_rank(options, must(make_world(options.backend)), std::move(compute));
 }
 
 }  // namespace train

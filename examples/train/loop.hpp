@@ -1,19 +1,12 @@
 // A whole training on one rank: data, model, trainer, lines, checkpoints, the end's report.
 #pragma once
 
-#include <memory>
-
-#include "treering/parallel/comm.hpp"
-
 #include "train/options.hpp"
 
 namespace train {
 
-// The program's exit status: 0, 1 for an error (said on stderr), 3 below --min-accuracy, 4 if
-// --verify found a difference.
-int train_on_rank(const Options& options, std::unique_ptr<tr::par::Comm> world);
-
-// Starts the ranks: this process as the launcher says, or threads of it.
+// Starts the ranks: this process as the launcher says, or threads of it. The program's exit status:
+// 0, 1 for an error (said on stderr), 3 below --min-accuracy, 4 if --verify found a difference.
 int train_with_backend(const Options& options);
 
 }  // namespace train

@@ -93,8 +93,11 @@ void declare_machine(CLI::App& app, Options& o) {
       ->check(IsMember({"treering", "threads", "mpi", "gloo", "nccl", "count"}));
   app.add_option("--ranks", o.ranks, "of backends threads and count (0: dp pp tp)")
       ->check(not_negative);
-  app.add_option("--gemm", o.gemm, "matrix products; auto: openblas if this build has it")
-      ->check(IsMember({"auto", "ref", "openblas"}));
+  app.add_option("--device", o.device,
+                 "who computes; cuda: a GPU, with ranks that are threads one for all")
+      ->check(IsMember({"host", "cuda"}));
+  app.add_option("--gemm", o.gemm, "matrix products; auto: the fastest that the device has")
+      ->check(IsMember({"auto", "ref", "openblas", "cublas"}));
   app.add_option("--timeout", o.timeout_s, "seconds until a wait is an error (0: TR_TIMEOUT_S)")
       ->check(not_negative);
   app.add_option("--sim-bw", o.simulate_gbs,
@@ -149,6 +152,11 @@ std::string translate(Options& o) {
       return "--loss-scale: auto, off, dynamic or a number, not " + o.loss_scale;
     }
     t.scaler = LossScaler::fixed(scale);
+  }
+  const bool is_for_gpu = o.backend == "treering" || o.backend == "threads" || o.backend == "nccl";
+  if (o.device == "cuda" && !is_for_gpu) {
+    return "--device cuda: backends treering, threads and nccl move memory of a GPU, not " +
+           o.backend;
   }
   std::istringstream stages(o.stages);
   for (std::string number; std::getline(stages, number, ',');) {

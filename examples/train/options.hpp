@@ -25,6 +25,7 @@ struct Options {
   // How.
   std::string backend = "treering";  // threads, count, mpi, gloo, nccl
   int ranks = 0;                     // of threads and count; 0: dp pp tp
+  std::string device = "host";       // cuda
   std::string gemm = "auto";
   std::string tp_mode = "megatron";  // gather, replicate
   bool sequence_parallel = false;

@@ -21,7 +21,7 @@ Result<std::vector<double>> gather_over(Comm& comm, Compute& compute,
   TRY(comm.wait(mark));
   all.resize(mine.size() * static_cast<std::size_t>(n));
   TRY(compute.download(x.view(), all.data()));
-  TRY(compute.synchronize());
+  TRY(comm.wait(mark));  // on a device only now done: has it failed?
   return all;
 }
 

@@ -1,72 +1,28 @@
 // Losses, and what is asked about all elements at once, on the host.
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <limits>
 
 #include "parallel/checks.hpp"
 #include "parallel/host_compute.hpp"
-#include "parallel/number.hpp"
+#include "parallel/rows.hpp"
 
 namespace tr::par {
 namespace {
 
-// loss = log(sum exp(y)) - y[label];  d loss / dy = softmax(y) - one_hot(label). dy may be nullptr.
-template <class T, class A = Accumulator<T>>
-void cross_entropy_row(const T* y, std::int64_t cols, std::int32_t label, A times, T* dy,
-                       Score& score) {
-  std::int64_t best = 0;
-  for (std::int64_t j = 1; j < cols; ++j) {
-    if (widen(y[j]) > widen(y[best])) best = j;
-  }
-  const A top = widen(y[best]);
-  A sum{};
-  for (std::int64_t j = 0; j < cols; ++j) sum += std::exp(widen(y[j]) - top);
-  score.loss_sum += std::log(static_cast<double>(sum)) +
-                    (static_cast<double>(top) - static_cast<double>(widen(y[label])));
-  score.correct += best == label;
-  if (dy == nullptr) return;
-  for (std::int64_t j = 0; j < cols; ++j) {
-    const A probability = std::exp(widen(y[j]) - top) / sum;
-    dy[j] = narrow<T>((probability - (j == label ? A(1) : A(0))) * times);
-  }
-}
-
 template <class T>
-double squares_of(const View& x) {
-  constexpr int kLanes = 8;  // so that additions need not wait for each other
-  std::array<double, kLanes> sums{};
-  for (std::int64_t row = 0; row < x.rows; ++row) {
-    const T* from = row_of<T>(x, row);
-    std::int64_t j = 0;
-    for (; j + kLanes <= x.cols; j += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const double value = widen(from[j + lane]);
-        sums[lane] += value * value;
-      }
-    }
-    for (; j < x.cols; ++j) sums[0] += static_cast<double>(widen(from[j])) * widen(from[j]);
-  }
+double sum_of_squares_in(const View& x) {
   double sum = 0.0;
-  for (const double lane : sums) sum += lane;
+  for (std::int64_t row = 0; row < x.rows; ++row) {
+    for (std::int64_t j = 0; j < x.cols; j += kSegment) {
+      sum += squares_of(row_of<T>(x, row) + j, segment_size(x.cols, j));
+    }
+  }
   return sum;
 }
 
 template <class T>
-bool is_finite(T x) {
-  return std::abs(widen(x)) <= std::numeric_limits<Accumulator<T>>::max();
-}
-
-// Looks at whole rows first: without an early end the loop is vectorised.
-template <class T>
-std::optional<std::int64_t> first_not_finite(const View& x) {
+std::optional<std::int64_t> first_not_finite_in(const View& x) {
   for (std::int64_t row = 0; row < x.rows; ++row) {
-    const T* from = row_of<T>(x, row);
-    bool all_are = true;
-    for (std::int64_t j = 0; j < x.cols; ++j) all_are &= is_finite(from[j]);
-    if (all_are) continue;
-    const T* const end = from + x.cols;
-    return row * x.cols + (std::find_if_not(from, end, is_finite<T>) - from);
+    const std::int64_t first = first_not_finite(row_of<T>(x, row), x.cols);
+    if (first < x.cols) return row * x.cols + first;
   }
   return std::nullopt;
 }
@@ -84,7 +40,10 @@ Result<Score> HostCompute::cross_entropy(const View& logits, std::span<const std
     const auto times = static_cast<Accumulator<T>>(factor / normalizer);
     for (std::int64_t row = 0; row < logits.rows; ++row) {
       T* dy = dlogits.data == nullptr ? nullptr : row_of<T>(dlogits, row);
-      cross_entropy_row(row_of<T>(logits, row), logits.cols, labels[row], times, dy, score);
+      const RowScore of_row =
+          cross_entropy_row(row_of<T>(logits, row), logits.cols, labels[row], times, dy);
+      score.loss_sum += of_row.loss;
+      score.correct += of_row.is_correct;
     }
   });
   return score;
@@ -98,7 +57,7 @@ Result<Score> HostCompute::mean_square(const View& outputs, double normalizer, d
   with_type(outputs.type, [&](auto element) {
     using T = decltype(element);
     const auto times = static_cast<Accumulator<T>>(2.0 * factor / normalizer);
-    score.loss_sum = squares_of<T>(outputs);
+    score.loss_sum = sum_of_squares_in<T>(outputs);
     if (doutputs.data == nullptr) return;
     for (std::int64_t row = 0; row < outputs.rows; ++row) {
       const T* y = row_of<T>(outputs, row);
@@ -111,12 +70,12 @@ Result<Score> HostCompute::mean_square(const View& outputs, double normalizer, d
 
 Result<double> HostCompute::sum_of_squares(const View& x) {
   if (Status ok = check_views("sum_of_squares", {x}); !ok) return ok.error();
-  return with_type(x.type, [&](auto element) { return squares_of<decltype(element)>(x); });
+  return with_type(x.type, [&](auto element) { return sum_of_squares_in<decltype(element)>(x); });
 }
 
 Result<std::optional<std::int64_t>> HostCompute::find_not_finite(const View& x) {
   if (Status ok = check_views("find_not_finite", {x}); !ok) return ok.error();
-  return with_type(x.type, [&](auto element) { return first_not_finite<decltype(element)>(x); });
+  return with_type(x.type, [&](auto element) { return first_not_finite_in<decltype(element)>(x); });
 }
 
 }  // namespace tr::par

@@ -1,38 +1,18 @@
 // Optimizer steps on the host: element by element, so that equal gradients give equal parameters.
-#include <cmath>
 #include <string>
 
 #include "parallel/checks.hpp"
+#include "parallel/elements.hpp"
 #include "parallel/host_compute.hpp"
-#include "parallel/number.hpp"
 
 namespace tr::par {
 namespace {
 
 template <class A>
-struct AdamWFactors {
-  A beta1, beta2, keep, rate, root, eps;
-
-  // The corrections for the moments' start at zero are folded into rate and root.
-  AdamWFactors(const AdamWOptions& options, double steps)
-      : beta1(static_cast<A>(options.beta1)),
-        beta2(static_cast<A>(options.beta2)),
-        keep(static_cast<A>(1.0 - options.lr * options.weight_decay)),
-        rate(static_cast<A>(options.lr / (1.0 - std::pow(options.beta1, steps)))),
-        root(static_cast<A>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, steps)))),
-        eps(static_cast<A>(options.eps)) {}
-};
-
-template <class A>
 [[gnu::always_inline]] inline void adamw_each(const AdamWFactors<A>& f, std::int64_t count,
                                               const A* __restrict gradient, A* __restrict m,
                                               A* __restrict v, A* __restrict x) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const A g = gradient[i];
-    m[i] = f.beta1 * m[i] + (A(1) - f.beta1) * g;
-    v[i] = f.beta2 * v[i] + (A(1) - f.beta2) * g * g;
-    x[i] = f.keep * x[i] - f.rate * m[i] / (std::sqrt(v[i]) * f.root + f.eps);
-  }
+  for (std::int64_t i = 0; i < count; ++i) f.step(gradient[i], m[i], v[i], x[i]);
 }
 TR_PAR_CLONES void adamw_loop(const AdamWFactors<float>& f, std::int64_t count,
                               const float* gradient, float* m, float* v, float* x) {
@@ -46,16 +26,6 @@ TR_PAR_CLONES void adamw_loop(const AdamWFactors<double>& f, std::int64_t count,
 template <class A>
 A* flat(const View& view) {
   return static_cast<A*>(view.data);
-}
-
-// fp32 or fp64, as check_step has seen.
-template <class Body>
-void with_accumulator(DType type, const Body& body) {
-  if (type == DType::kFloat64) {
-    body(double{});
-  } else {
-    body(float{});
-  }
 }
 
 }  // namespace
@@ -82,10 +52,7 @@ Status HostCompute::sgd(double lr, double momentum, const View& gradient, const 
     const A rate = static_cast<A>(lr), keep = static_cast<A>(momentum);
     const A* g = flat<A>(gradient);
     A *v = flat<A>(velocity), *x = flat<A>(master);
-    for (std::int64_t i = 0; i < master.cols; ++i) {
-      v[i] = keep * v[i] + g[i];
-      x[i] -= rate * v[i];
-    }
+    for (std::int64_t i = 0; i < master.cols; ++i) sgd_step(rate, keep, g[i], v[i], x[i]);
   });
   return {};
 }

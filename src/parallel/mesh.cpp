@@ -53,6 +53,8 @@ Result<Mesh> Mesh::create(std::unique_ptr<Comm> world, const MeshShape& shape) {
   const auto shard = [](At at) { return At{at.dp, 0, at.tp}; };
   TRY_ASSIGN(mesh.pp_forward_, group(*world, shape, shard));
   TRY_ASSIGN(mesh.pp_backward_, group(*world, shape, shard));
+  TRY(mesh.pp_forward_->open_messages());
+  TRY(mesh.pp_backward_->open_messages());
   mesh.world_ = std::move(world);
   constexpr const char* kNames[] = {"world", "dp", "tp", "model", "pp", "pp"};  // as all() has them
   for (std::size_t i = 0; i < mesh.all().size(); ++i) mesh.all()[i]->set_name(kNames[i]);

@@ -22,20 +22,27 @@
 #define TR_PAR_CLONES
 #endif
 
+// The same arithmetic on the host and in kernels.
+#ifdef __CUDACC__
+#define TR_PAR_HD __host__ __device__
+#else
+#define TR_PAR_HD
+#endif
+
 namespace tr::par {
 
 // accumulator_of, as a C++ type.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-inline double widen(double x) { return x; }
-inline float widen(float x) { return x; }
-inline float widen(BFloat16 x) {
+TR_PAR_HD inline double widen(double x) { return x; }
+TR_PAR_HD inline float widen(float x) { return x; }
+TR_PAR_HD inline float widen(BFloat16 x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 // The magnitude's bits at a float's place are the number times 2^-112, subnormals too; infinities
 // and NaNs land above 65504 and get a float's largest exponent.
-inline float widen(Float16 x) {
+TR_PAR_HD inline float widen(Float16 x) {
   const std::uint32_t sign = (x.bits & 0x8000u) << 16;
   const float magnitude =
       std::bit_cast<float>(static_cast<std::uint32_t>(x.bits & 0x7fffu) << 13) * 0x1p112f;
@@ -44,24 +51,24 @@ inline float widen(Float16 x) {
 }
 
 template <class T>
-T narrow(Accumulator<T> x);
+TR_PAR_HD T narrow(Accumulator<T> x);
 template <>
-inline double narrow<double>(double x) {
+TR_PAR_HD inline double narrow<double>(double x) {
   return x;
 }
 template <>
-inline float narrow<float>(float x) {
+TR_PAR_HD inline float narrow<float>(float x) {
   return x;
 }
 template <>
-inline BFloat16 narrow<BFloat16>(float x) {
+TR_PAR_HD inline BFloat16 narrow<BFloat16>(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
   return {static_cast<std::uint16_t>(is_nan ? 0x7fc0u : rounded)};
 }
 template <>
-inline Float16 narrow<Float16>(float x) {
+TR_PAR_HD inline Float16 narrow<Float16>(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   // Below 2^-14: the sum's last bit is the step between subnormals, so adding rounds to it.
@@ -90,8 +97,14 @@ auto with_type(DType type, Body&& body) {
   return body(float{});
 }
 
+// The same, of a type that is its own accumulator.
+template <class Body>
+auto with_accumulator(DType type, Body&& body) {
+  return type == DType::kFloat64 ? body(double{}) : body(float{});
+}
+
 template <class T>
-T* row_of(const View& view, std::int64_t row) {
+TR_PAR_HD T* row_of(const View& view, std::int64_t row) {
   return static_cast<T*>(view.data) + row * view.stride;
 }
 

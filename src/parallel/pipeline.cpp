@@ -29,6 +29,7 @@ Result<std::vector<double>> gather_numbers(Comm& comm, Compute& compute,
   TRY_ASSIGN(const Comm::Mark mark, comm.all_gather(sent.view(), received.view()));
   TRY(comm.wait(mark));
   TRY(compute.download(received.view(), all.data()));
+  TRY(comm.wait(mark));  // on a device only now done: has it failed?
   return all;
 }
 

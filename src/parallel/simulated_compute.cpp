@@ -23,6 +23,7 @@ class SimulatedCompute final : public Compute {
   Memory& memory() override { return inner_.memory(); }
   bool outputs_are_independent() const override { return inner_.outputs_are_independent(); }
   bool is_dry() const override { return inner_.is_dry(); }
+  std::optional<void*> stream() const override { return inner_.stream(); }
   Status synchronize() override { return inner_.synchronize(); }
   Status fill(const View& to, double value) override { return inner_.fill(to, value); }
   Status copy(const View& from, const View& to) override { return inner_.copy(from, to); }

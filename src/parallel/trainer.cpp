@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "treering/parallel/rng.hpp"
@@ -279,27 +280,13 @@ Result<std::unique_ptr<Trainer>> Trainer::create(std::unique_ptr<Comm> world, Co
   if (Status s = model.check(options.mesh.tp); !s) return s.error();
   Result<std::vector<int>> layers = stage_layers(model, options);
   if (!layers) return layers.error();
+  if (const std::optional<void*> stream = compute.stream()) world->set_compute_stream(*stream);
   Result<Mesh> mesh = Mesh::create(std::move(world), options.mesh);
   if (!mesh) return mesh.error();
   if (Status s = mesh.value().set_rank_order(options.rank_order); !s) return s.error();
   auto trainer = std::make_unique<TrainerOfMesh>(compute, model, options, std::move(mesh).value());
   if (Status s = trainer->start(layers.value()); !s) return s.error();
   return std::unique_ptr<Trainer>(std::move(trainer));
-}
-
-std::vector<std::int64_t> shuffled_rows(std::int64_t rows, std::uint64_t seed, int epoch) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  const std::uint64_t stream = shuffle_stream(epoch);
-  for (std::size_t i = order.size(); i > 1; --i) {  // Fisher-Yates
-    std::swap(order[i - 1], order[random_bits(seed, stream, i) % i]);
-  }
-  return order;
-}
-
-Share share_of(std::int64_t total, int index, int parts) {
-  const std::int64_t each = total / parts, more = total % parts;
-  return {index * each + std::min<std::int64_t>(index, more), each + (index < more ? 1 : 0)};
 }
 
 }  // namespace tr::par

@@ -28,6 +28,7 @@ class WrappedComm : public Comm {
   Result<Registration> register_memory(const View& memory) override {
     return inner_->register_memory(memory);
   }
+  Status open_messages() override { return inner_->open_messages(); }
   Status set_rank_order(bool on) override { return inner_->set_rank_order(on); }
   void set_compute_stream(void* stream) override { inner_->set_compute_stream(stream); }
   Result<std::unique_ptr<Comm>> split(std::span<const int> colors) override;

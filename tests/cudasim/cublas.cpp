@@ -1,5 +1,5 @@
 // cuBLAS's matrix products over OpenBLAS, as operations of a stream: 16-bit inputs are widened to
-// float, results rounded once.
+// float, results rounded once. Doubles are computed as doubles.
 #include <cblas.h>
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
@@ -17,17 +17,20 @@ struct cublasContext {
 
 namespace {
 
-float read(const void* p, cudaDataType type, std::size_t i) {
+double read(const void* p, cudaDataType type, std::size_t i) {
   switch (type) {
     case CUDA_R_16F:
       return __half2float(static_cast<const __half*>(p)[i]);
     case CUDA_R_16BF:
       return __bfloat162float(static_cast<const __nv_bfloat16*>(p)[i]);
+    case CUDA_R_64F:
+      return static_cast<const double*>(p)[i];
     default:
       return static_cast<const float*>(p)[i];
   }
 }
-void write(void* p, cudaDataType type, std::size_t i, float value) {
+void write(void* p, cudaDataType type, std::size_t i, double result) {
+  const auto value = static_cast<float>(result);
   switch (type) {
     case CUDA_R_16F:
       static_cast<__half*>(p)[i] = __float2half_rn(value);
@@ -35,14 +38,28 @@ void write(void* p, cudaDataType type, std::size_t i, float value) {
     case CUDA_R_16BF:
       static_cast<__nv_bfloat16*>(p)[i] = __float2bfloat16_rn(value);
       break;
+    case CUDA_R_64F:
+      static_cast<double*>(p)[i] = result;
+      break;
     default:
       static_cast<float*>(p)[i] = value;
       break;
   }
 }
-std::size_t size_of(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
+std::size_t size_of(cudaDataType type) {
+  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
+}
 bool is_known(cudaDataType type) {
-  return type == CUDA_R_32F || type == CUDA_R_16F || type == CUDA_R_16BF;
+  return type == CUDA_R_64F || type == CUDA_R_32F || type == CUDA_R_16F || type == CUDA_R_16BF;
+}
+void gemm(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, int m, int n, int k, double alpha,
+          const float* a, int lda, const float* b, int ldb, double beta, float* c) {
+  cblas_sgemm(CblasColMajor, op_a, op_b, m, n, k, static_cast<float>(alpha), a, lda, b, ldb,
+              static_cast<float>(beta), c, m);
+}
+void gemm(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, int m, int n, int k, double alpha,
+          const double* a, int lda, const double* b, int ldb, double beta, double* c) {
+  cblas_dgemm(CblasColMajor, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, m);
 }
 
 struct Matrix {
@@ -52,14 +69,15 @@ struct Matrix {
   long long stride;
   int rows, columns;
 
-  std::vector<float> widened(int batch) const {  // column after column, without gaps
+  template <class T>
+  std::vector<T> widened(int batch) const {  // column after column, without gaps
     const char* base =
         static_cast<const char*>(data) + batch * stride * static_cast<long long>(size_of(type));
-    std::vector<float> out(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns));
+    std::vector<T> out(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns));
     for (int c = 0; c < columns; ++c) {
       for (int r = 0; r < rows; ++r) {
         out[static_cast<std::size_t>(c) * rows + r] =
-            read(base, type, static_cast<std::size_t>(c) * leading + r);
+            static_cast<T>(read(base, type, static_cast<std::size_t>(c) * leading + r));
       }
     }
     return out;
@@ -69,22 +87,32 @@ struct Matrix {
 struct Product {
   cublasOperation_t op_a, op_b;
   int m, n, k, batches;
-  float alpha, beta;
+  bool is_double;
+  double alpha, beta;
   Matrix a, b, c;
 
   void run() const {
     openblas_set_num_threads(1);
+    if (is_double) {
+      run_in<double>();
+    } else {
+      run_in<float>();
+    }
+  }
+
+  template <class T>
+  void run_in() const {
     const auto blas_op = [](cublasOperation_t op) {
       return op == CUBLAS_OP_N ? CblasNoTrans : CblasTrans;
     };
     for (int i = 0; i < batches; ++i) {
-      const std::vector<float> left = a.widened(i);
-      const std::vector<float> right = b.widened(i);
+      const std::vector<T> left = a.widened<T>(i);
+      const std::vector<T> right = b.widened<T>(i);
       // With beta 0 what C holds does not matter, not even a NaN.
-      std::vector<float> result(static_cast<std::size_t>(m) * static_cast<std::size_t>(n));
-      if (beta != 0) result = c.widened(i);
-      cblas_sgemm(CblasColMajor, blas_op(op_a), blas_op(op_b), m, n, k, alpha, left.data(), a.rows,
-                  right.data(), b.rows, beta, result.data(), m);
+      std::vector<T> result(static_cast<std::size_t>(m) * static_cast<std::size_t>(n));
+      if (beta != 0) result = c.widened<T>(i);
+      gemm(blas_op(op_a), blas_op(op_b), m, n, k, alpha, left.data(), a.rows, right.data(), b.rows,
+           beta, result.data());
       char* out = static_cast<char*>(const_cast<void*>(c.data)) +
                   i * c.stride * static_cast<long long>(size_of(c.type));
       for (int col = 0; col < n; ++col) {
@@ -104,6 +132,7 @@ cublasStatus_t enqueue(cublasHandle_t handle, const Product& product) {
     return CUBLAS_STATUS_INVALID_VALUE;
   for (const Matrix* matrix : matrices) {
     if (!is_known(matrix->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if ((matrix->type == CUDA_R_64F) != product.is_double) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (matrix->leading < std::max(matrix->rows, 1)) return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (product.m == 0 || product.n == 0) return CUBLAS_STATUS_SUCCESS;
@@ -148,7 +177,11 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
                                           const void* beta, void* c, cudaDataType c_type, int ldc,
                                           long long stride_c, int batches,
                                           cublasComputeType_t compute, cublasGemmAlgo_t) {
-  if (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_PEDANTIC &&
+  const bool is_double = compute == CUBLAS_COMPUTE_64F;
+  const auto factor = [&](const void* p) {
+    return is_double ? *static_cast<const double*>(p) : *static_cast<const float*>(p);
+  };
+  if (!is_double && compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_PEDANTIC &&
       compute != CUBLAS_COMPUTE_32F_FAST_TF32) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -160,8 +193,9 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
                           n,
                           k,
                           batches,
-                          *static_cast<const float*>(alpha),
-                          *static_cast<const float*>(beta),
+                          is_double,
+                          factor(alpha),
+                          factor(beta),
                           {a, a_type, lda, stride_a, plain_a ? m : k, plain_a ? k : m},
                           {b, b_type, ldb, stride_b, plain_b ? k : n, plain_b ? n : k},
                           {c, c_type, ldc, stride_c, m, n}});

@@ -30,10 +30,9 @@ LOADS = re.compile(r'\b(load_acquire|load_relaxed|ll_load|ll128_arrived)\b')
 
 
 def is_kernel_code(path):
-    """Device code and the host code beside it: algos/cuda, transports/cuda_*, cuda files of src, the ladder,
-    the kernels of examples/compute."""
+    """Device code and the host code beside it: algos/cuda, transports/cuda_*, cuda files of src, the ladder."""
     return path.endswith(('.cu', '.cuh', '.cpp', '.hpp', '.h')) and path not in ALLOWED and (
-        path.startswith(('algos/cuda/', 'transports/cuda', 'examples/ladder/', 'examples/compute/cuda'))
+        path.startswith(('algos/cuda/', 'transports/cuda', 'examples/ladder/'))
         or (path.startswith('src/') and 'cuda' in path.lower()))
 
 

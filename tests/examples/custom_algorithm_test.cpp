@@ -5,7 +5,7 @@
 
 #include "treering/treering.hpp"
 
-#include "04_custom_algorithm_live.hpp"
+#include "09_custom_algorithm_live.hpp"
 #include "ranks.hpp"
 
 namespace {

@@ -1,10 +1,11 @@
-// The host's arithmetic on elements, against loops in long double, finite differences and published
-// formulas.
+// Arithmetic on elements, the host's or a GPU's (compute_under_test.hpp), against loops in long
+// double, finite differences and published formulas.
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
 #include <limits>
 
+#include "compute_under_test.hpp"
 #include "matrices.hpp"
 
 namespace {
@@ -26,7 +27,7 @@ class OnTypes : public testing::TestWithParam<DType> {
   Compute& compute() { return *compute_; }
 
  private:
-  std::unique_ptr<Compute> compute_ = must(tr::par::make_host_compute("ref"));
+  std::unique_ptr<Compute> compute_ = must(make_compute("ref"));
 };
 INSTANTIATE_TEST_SUITE_P(All, OnTypes, testing::ValuesIn(kTypes),
                          [](const auto& one) { return name_of(one.param); });
@@ -291,6 +292,18 @@ TEST_P(OnTypes, MeanSquareAndSums) {
   EXPECT_NEAR(must(compute().sum_of_squares(y.view())), sum, 1e-12);
 }
 
+TEST_P(OnTypes, LongRowsAreLookedAtInPieces) {
+  constexpr std::int64_t kCols = 5001;
+  Matrix x = random(2, kCols, 17);
+  long double sum = 0;
+  for (const double value : x.x) sum += static_cast<long double>(value) * value;
+  const Tensor y = tensor_of(compute(), x, type());
+  EXPECT_NEAR(must(compute().sum_of_squares(y.view())), static_cast<double>(sum), 1e-9);
+  x(1, 4096) = x(1, 4999) = std::nan("");
+  const Tensor bad = tensor_of(compute(), x, type());
+  EXPECT_EQ(must(compute().find_not_finite(bad.view())), kCols + 4096);
+}
+
 TEST_P(OnTypes, FindsTheFirstThatIsNotFinite) {
   for (const double bad : {std::numeric_limits<double>::infinity(),
                            -std::numeric_limits<double>::infinity(), std::nan("")}) {
@@ -342,7 +355,8 @@ TEST_P(OnTypes, StepsFollowThePublishedFormulas) {
 
 TEST(Compute, RefusesBadArgumentsAndNamesThem) {
   for (const char* name : {"ref", "dry"}) {
-    const auto compute = must(tr::par::make_host_compute(name));
+    const auto compute =
+        must(name == std::string("ref") ? make_compute(name) : tr::par::make_host_compute(name));
     const Tensor a = empty_tensor(*compute, 2, 3, DType::kFloat32);
     const Tensor b = empty_tensor(*compute, 3, 3, DType::kFloat32);
     const Tensor row = empty_tensor(*compute, 1, 2, DType::kFloat32);
@@ -356,7 +370,7 @@ TEST(Compute, RefusesBadArgumentsAndNamesThem) {
         message_of(compute->dropout({.global_cols = 3, .probability = 1.0}, a.view(), a.view())),
         "dropout: a probability of 1.000000: it must be at least 0 and less than 1");
   }
-  const auto compute = must(tr::par::make_host_compute("ref"));
+  const auto compute = must(make_compute("ref"));
   const Tensor y = empty_tensor(*compute, 2, 3, DType::kFloat32);
   const std::vector<std::int32_t> labels = {1, 3};
   EXPECT_EQ(message_of(compute->cross_entropy(y.view(), labels, 2.0, 1.0, View{})),

@@ -1,9 +1,11 @@
-// Matrix products: the reference bit for bit against plain loops, OpenBLAS within its error bound;
-// all types, transpositions, strides, and shapes around the tiles.
+// Matrix products of the host or a GPU (compute_under_test.hpp): the reference bit for bit against
+// plain loops, OpenBLAS or cuBLAS within its error bound; all types, transpositions, strides, and
+// shapes around the tiles.
 #include <cmath>
 #include <gtest/gtest.h>
 #include <optional>
 
+#include "compute_under_test.hpp"
 #include "matrices.hpp"
 
 namespace {
@@ -127,7 +129,7 @@ Matrix plain_loops(Compute& compute, const Case& s, const Inputs& in) {
 }
 
 TEST(Gemm, ReferenceEqualsPlainLoopsBitForBit) {
-  const auto compute = must(tr::par::make_host_compute("ref"));
+  const auto compute = must(make_compute("ref"));
   EXPECT_TRUE(compute->outputs_are_independent());
   for_all([&](const Case& s) {
     const Inputs in = inputs_of(*compute, s);
@@ -137,9 +139,11 @@ TEST(Gemm, ReferenceEqualsPlainLoopsBitForBit) {
   });
 }
 
-TEST(Gemm, OpenBlasIsWithinTheBoundOfASum) {
-  if (!tr::par::have_openblas()) GTEST_SKIP() << "built without OpenBLAS";
-  const auto compute = must(tr::par::make_host_compute("openblas"));
+TEST(Gemm, TheFastOneIsWithinTheBoundOfASum) {
+  const auto made = make_compute(kFastGemm);
+  if (!made && made.error().code == TR_UNSUPPORTED) GTEST_SKIP() << message_of(made);
+  ASSERT_TRUE(made) << message_of(made);
+  Compute* const compute = made.value().get();
   EXPECT_FALSE(compute->outputs_are_independent());
   for_all([&](const Case& s) {
     const Inputs in = inputs_of(*compute, s);
@@ -166,8 +170,8 @@ TEST(Gemm, OpenBlasIsWithinTheBoundOfASum) {
 // Gradients of micro-batches are added one by one; of replicas, after all are there. Both must be
 // the same bits, with any product.
 TEST(Gemm, AddingIsOneAdditionOfTheFinishedProduct) {
-  for (const char* name : {"ref", "openblas"}) {
-    const auto made = tr::par::make_host_compute(name);
+  for (const char* name : {"ref", kFastGemm}) {
+    const auto made = make_compute(name);
     if (!made) continue;
     Compute& compute = *made.value();
     const Tensor a = tensor_of(compute, random_matrix(700, 33, 5), DType::kFloat32);
@@ -185,7 +189,8 @@ TEST(Gemm, AddingIsOneAdditionOfTheFinishedProduct) {
 
 TEST(Gemm, RefusesWhatDoesNotFitAndSaysIt) {
   for (const char* name : {"ref", "dry"}) {
-    const auto compute = must(tr::par::make_host_compute(name));
+    const auto compute =
+        must(name == std::string("ref") ? make_compute(name) : tr::par::make_host_compute(name));
     const Tensor a = empty_tensor(*compute, 3, 4, DType::kFloat32);
     const Tensor b = empty_tensor(*compute, 5, 6, DType::kFloat32);
     const Tensor c = empty_tensor(*compute, 3, 6, DType::kFloat32);
@@ -197,8 +202,9 @@ TEST(Gemm, RefusesWhatDoesNotFitAndSaysIt) {
                                            c.view())),
               "multiply: c (3 x 6 fp32) = a (3 x 4 fp32) b (4 x 6 bf16): they do not fit");
   }
-  EXPECT_EQ(message_of(tr::par::make_host_compute("mkl")),
-            "there are no matrix products named 'mkl': ref, openblas, dry");
+  EXPECT_EQ(message_of(make_compute("mkl")),
+            std::string("there are no matrix products named 'mkl'") +
+                (kIsOnGpu ? " on a GPU: auto, ref, cublas" : ": ref, openblas, dry"));
 }
 
 }  // namespace

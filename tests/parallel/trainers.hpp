@@ -63,6 +63,7 @@ struct Training {
   Model model{tr::par::Loss::kCrossEntropy};
   TrainerOptions options;
   std::string gemm = "ref";
+  bool is_on_gpu = false;
   std::int64_t rows = 256, features = 16, batch = 32;
   int classes = 8, steps = 8;
 
@@ -94,7 +95,8 @@ inline void train_steps(const Training& t, Trainer& trainer, int from, int to, C
 inline void on_mesh(const Training& t, const std::function<void(Trainer&, int)>& body) {
   on_ranks(t.options.mesh.size(), [&](std::unique_ptr<tr::par::Comm> world) {
     const int rank = world->rank();
-    auto compute = tr::par::make_host_compute(t.gemm);
+    auto compute =
+        t.is_on_gpu ? tr::par::make_cuda_compute(t.gemm, 0) : tr::par::make_host_compute(t.gemm);
     ASSERT_TRUE(compute) << compute.error().message;
     auto trainer = Trainer::create(std::move(world), *compute.value(), t.model, t.options);
     ASSERT_TRUE(trainer) << "rank " << rank << ": " << trainer.error().message;

@@ -92,12 +92,13 @@ class Comm {
   Result<Mark> all_to_all(const View& send, const View& recv);
   Result<Mark> broadcast(const View& data, int root);
   // Matched in issue order between two ranks, and not ordered with collectives. A send and a
-  // receive that a rank has both issued progress together.
+  // receive that a rank has both issued progress together; on a device after open_messages().
   Result<Mark> send(const View& data, int peer);
   Result<Mark> recv(const View& data, int peer);
   Status barrier();  // blocks
 
-  // For one operation, and the collectives that were issued before a collective.
+  // For one operation, and the collectives that were issued before a collective. Again, once the
+  // device has been waited for: has it failed meanwhile?
   virtual Status wait(Mark mark) = 0;
   virtual Status wait_all() = 0;
 
@@ -108,6 +109,10 @@ class Comm {
   // the answer lives, which is not longer than the tensor and the group. Empty: it does not, as
   // that is empty.
   virtual Result<Registration> register_memory(const View& memory);
+  // Collective: from now on a rank's sends and receives to ranks next to it, the last and the first
+  // too, do not wait for each other. On the host they never do; a device's backend may need more
+  // resources for it.
+  virtual Status open_messages() { return {}; }
   // Sums fold in rank order at one place, so that their bits equal the serial sum's.
   // TR_UNSUPPORTED where the backend cannot.
   virtual Status set_rank_order(bool on) = 0;

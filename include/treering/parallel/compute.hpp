@@ -9,7 +9,8 @@
 // - "openblas": several times faster. Its order depends on the shape, so equal bits need equal
 //   shapes. It runs on one thread: the ranks are the parallelism.
 // "dry": no arithmetic and no memory, for counting bytes and memory of layouts that do not fit.
-// A device's Compute enqueues on its stream and returns.
+// A device's Compute enqueues on its stream and returns; but what hands numbers to the host, or
+// takes them from it, waits.
 //
 // Errors: shapes or types that do not fit are TR_INVALID_ARGUMENT and name the operation. Threads:
 // an object serves one rank's thread.
@@ -57,6 +58,8 @@ class Compute {
   // Are the bits of an output the same, whatever rows and columns are computed with it?
   virtual bool outputs_are_independent() const = 0;
   virtual bool is_dry() const { return false; }
+  // The CUDA stream on which a device's enqueues; nothing on the host.
+  virtual std::optional<void*> stream() const { return std::nullopt; }
   // Waits for what was enqueued; nothing on the host.
   virtual Status synchronize() = 0;
 
@@ -117,5 +120,10 @@ class Compute {
 // "ref", "openblas", "dry"; TR_UNSUPPORTED, with what is missing, if this build has no OpenBLAS.
 Result<std::unique_ptr<Compute>> make_host_compute(std::string_view name);
 bool have_openblas();
+// On GPU number local_rank, modulo their number, which becomes the thread's current one: make it
+// before the communicator, which takes that one. "ref" has the bits of the host's, but where exp
+// and log (and tanh, in fp64) of the device round in their own way; "cublas" (TR_UNSUPPORTED
+// without it) is fast; "auto": cublas, else ref. TR_UNSUPPORTED in a build without CUDA.
+Result<std::unique_ptr<Compute>> make_cuda_compute(std::string_view gemm, int local_rank);
 
 }  // namespace tr::par
