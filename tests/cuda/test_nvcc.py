@@ -25,7 +25,7 @@ SAVED_BYTES = 64
 # Before sm_90 ptxas makes calls (__cuda_sm70_shflsync and its like) of warp functions, where it cannot know that all
 # lanes come: LL128's step has some, and saves nearly all registers.
 BEFORE_SM_90 = {'LL128': {'stack': 1024, 'saved': 512}}
-LINKED_BYTES_PER_ARCHITECTURE = 5 << 19
+LINKED_BYTES_PER_ARCHITECTURE = 3 << 20
 OTHER_ARCHITECTURES = ['sm_80', 'sm_100']
 
 # What step() of a protocol must contain.
@@ -159,8 +159,8 @@ def self_test():
                 + f"ptxas info    : Compiling entry function '{KERNEL}' for 'sm_{architecture}'\n")
     expected = [(spills(ptxas(KERNEL, 0, 0)), 0), (spills(ptxas(KERNEL, 4, 4)), 1), (spills(ptxas(STEP, 24, 24)), 0),
                 (spills(ptxas(STEP, 24, 28)), 1), (spills(ptxas(STEP, 68, 68)), 1), (spills(wide_step('80')), 0),
-                (spills(wide_step('90')), 1), (over_budget(nvlink(255, 512), ['90']), 0),
-                (over_budget(nvlink(256, 513), ['80', '90']), 2), (incomplete(ptxas(KERNEL, 0, 0)), 3),
+                (spills(wide_step('90')), 1), (over_budget(nvlink(255, 640), ['90']), 0),
+                (over_budget(nvlink(256, 641), ['80', '90']), 2), (incomplete(ptxas(KERNEL, 0, 0)), 3),
                 (missing_instructions(ptx), 3 + len(INSTRUCTIONS['LL']))]
     return [f'case {i}: {got}' for i, (got, count) in enumerate(expected) if len(got) != count]
 
