@@ -3,6 +3,7 @@
 #include <span>
 
 #include "algos/barrier.hpp"
+#include "algos/cuda/calls.cuh"
 #include "algos/cuda/kernels.hpp"
 #include "algos/cuda/launch.cuh"
 #include "algos/cuda/ll.cuh"
@@ -19,86 +20,58 @@
 #include "algos/window.hpp"
 
 namespace treering::cuda {
-namespace {
-
-template <class Protocol, void (*kAlgorithm)(CudaPrims<Protocol>&)>
-TR_KERNEL(kMaxThreads)
-run(TR_PARAMETER DeviceCall call) {
-  __shared__ BlockState state;
-  const int channels = static_cast<int>(call.channels);
-  const int lanes = grid_blocks() / channels;
-  const int channel = block_id() / lanes;
-  CudaPrims<Protocol> prims(call, state, block_id() % lanes, channel);
-  for (std::uint64_t round = channel; round < call.rounds && !prims.failed(); round += channels) {
-    prims.begin_round(round);
-    kAlgorithm(prims);
-  }
-  prims.finish();
-}
 
 using C = Collective;
 namespace a = algos;
 
-// Algorithms on links, once for each protocol.
-template <class P>
-std::span<const DeviceKernel> kernels_of() {
-  using Prims = CudaPrims<P>;
-  static const DeviceKernel kKernels[] = {
-      {C::kAllReduce, "local", P::kId, run<P, a::local::fold<Prims>>},
-      {C::kAllReduce, "ring", P::kId, run<P, a::ring::all_reduce<Prims>>},
-      {C::kAllReduce, "tree", P::kId, run<P, a::tree::all_reduce<Prims>>},
-      {C::kAllReduce, "one_shot", P::kId, run<P, a::direct::one_shot_all_reduce<Prims>>},
-      {C::kAllReduce, "two_shot", P::kId, run<P, a::direct::two_shot_all_reduce<Prims>>},
-      {C::kReduce, "local", P::kId, run<P, a::local::fold<Prims>>},
-      {C::kReduce, "ring", P::kId, run<P, a::ring::reduce<Prims>>},
-      {C::kReduce, "tree", P::kId, run<P, a::tree::reduce<Prims>>},
-      {C::kReduce, "direct", P::kId, run<P, a::direct::reduce<Prims>>},
-      {C::kBroadcast, "local", P::kId, run<P, a::local::move<Prims>>},
-      {C::kBroadcast, "ring", P::kId, run<P, a::ring::broadcast<Prims>>},
-      {C::kBroadcast, "tree", P::kId, run<P, a::tree::broadcast<Prims>>},
-      {C::kBroadcast, "direct", P::kId, run<P, a::direct::broadcast<Prims>>},
-      {C::kAllGather, "local", P::kId, run<P, a::local::move<Prims>>},
-      {C::kAllGather, "ring", P::kId, run<P, a::ring::all_gather<Prims>>},
-      {C::kAllGather, "direct", P::kId, run<P, a::direct::all_gather<Prims>>},
-      {C::kReduceScatter, "local", P::kId, run<P, a::local::fold<Prims>>},
-      {C::kReduceScatter, "ring", P::kId, run<P, a::ring::reduce_scatter<Prims>>},
-      {C::kReduceScatter, "direct", P::kId, run<P, a::direct::reduce_scatter<Prims>>},
-      {C::kGather, "local", P::kId, run<P, a::local::move<Prims>>},
-      {C::kGather, "direct", P::kId, run<P, a::direct::gather<Prims>>},
-      {C::kScatter, "local", P::kId, run<P, a::local::move<Prims>>},
-      {C::kScatter, "direct", P::kId, run<P, a::direct::scatter<Prims>>},
-      {C::kAllToAll, "local", P::kId, run<P, a::local::move<Prims>>},
-      {C::kAllToAll, "pairwise", P::kId, run<P, a::pairwise::all_to_all<Prims>>},
-      {C::kScan, "local", P::kId, run<P, a::local::fold<Prims>>},
-      {C::kScan, "direct", P::kId, run<P, a::direct::scan<Prims>>},
-      {C::kExscan, "local", P::kId, run<P, a::local::nothing<Prims>>},
-      {C::kExscan, "direct", P::kId, run<P, a::direct::exscan<Prims>>},
-      {C::kBarrier, "local", P::kId, run<P, a::local::nothing<Prims>>},
-      {C::kBarrier, "direct", P::kId, run<P, a::barrier::direct<Prims>>},
-  };
-  return kKernels;
-}
+// Algorithms on links, for every protocol, and what else one has.
+template <class P, class... Others>
+using OnLinks = RoutineList<P, Routine<C::kAllReduce, "local", a::local::fold<P>>,
+                            Routine<C::kAllReduce, "ring", a::ring::all_reduce<P>>,
+                            Routine<C::kAllReduce, "tree", a::tree::all_reduce<P>>,
+                            Routine<C::kAllReduce, "one_shot", a::direct::one_shot_all_reduce<P>>,
+                            Routine<C::kAllReduce, "two_shot", a::direct::two_shot_all_reduce<P>>,
+                            Routine<C::kReduce, "local", a::local::fold<P>>,
+                            Routine<C::kReduce, "ring", a::ring::reduce<P>>,
+                            Routine<C::kReduce, "tree", a::tree::reduce<P>>,
+                            Routine<C::kReduce, "direct", a::direct::reduce<P>>,
+                            Routine<C::kBroadcast, "local", a::local::move<P>>,
+                            Routine<C::kBroadcast, "ring", a::ring::broadcast<P>>,
+                            Routine<C::kBroadcast, "tree", a::tree::broadcast<P>>,
+                            Routine<C::kBroadcast, "direct", a::direct::broadcast<P>>,
+                            Routine<C::kAllGather, "local", a::local::move<P>>,
+                            Routine<C::kAllGather, "ring", a::ring::all_gather<P>>,
+                            Routine<C::kAllGather, "direct", a::direct::all_gather<P>>,
+                            Routine<C::kReduceScatter, "local", a::local::fold<P>>,
+                            Routine<C::kReduceScatter, "ring", a::ring::reduce_scatter<P>>,
+                            Routine<C::kReduceScatter, "direct", a::direct::reduce_scatter<P>>,
+                            Routine<C::kGather, "local", a::local::move<P>>,
+                            Routine<C::kGather, "direct", a::direct::gather<P>>,
+                            Routine<C::kScatter, "local", a::local::move<P>>,
+                            Routine<C::kScatter, "direct", a::direct::scatter<P>>,
+                            Routine<C::kAllToAll, "local", a::local::move<P>>,
+                            Routine<C::kAllToAll, "pairwise", a::pairwise::all_to_all<P>>,
+                            Routine<C::kScan, "local", a::local::fold<P>>,
+                            Routine<C::kScan, "direct", a::direct::scan<P>>,
+                            Routine<C::kExscan, "local", a::local::nothing<P>>,
+                            Routine<C::kExscan, "direct", a::direct::exscan<P>>,
+                            Routine<C::kBarrier, "local", a::local::nothing<P>>,
+                            Routine<C::kBarrier, "direct", a::barrier::direct<P>>, Others...>;
 
-// Those on windows, whose signals are messages of Simple.
-std::span<const DeviceKernel> window_kernels() {
-  using P = Simple;
-  using Prims = CudaPrims<P>;
-  static const DeviceKernel kKernels[] = {
-      {C::kAllReduce, "window", P::kId, run<P, a::window::two_shot_all_reduce<Prims>>},
-      {C::kAllReduce, "window_one_shot", P::kId, run<P, a::window::one_shot_all_reduce<Prims>>},
-      {C::kAllGather, "window", P::kId, run<P, a::window::all_gather<Prims>>},
-      {C::kReduceScatter, "window", P::kId, run<P, a::window::reduce_scatter<Prims>>},
-  };
-  return kKernels;
-}
+// (Types of their own: the names of kernels would spell a list out.) The signals of those on
+// windows are messages of Simple.
+using SimplePrims = CudaPrims<Simple>;
+struct SimpleRoutines
+    : OnLinks<
+          SimplePrims,
+          Routine<C::kAllReduce, "window", a::window::two_shot_all_reduce<SimplePrims>>,
+          Routine<C::kAllReduce, "window_one_shot", a::window::one_shot_all_reduce<SimplePrims>>,
+          Routine<C::kAllGather, "window", a::window::all_gather<SimplePrims>>,
+          Routine<C::kReduceScatter, "window", a::window::reduce_scatter<SimplePrims>>> {};
+struct LLRoutines : OnLinks<CudaPrims<LL>> {};
+struct LL128Routines : OnLinks<CudaPrims<LL128>> {};
 
-const DeviceKernel* find_in(std::span<const DeviceKernel> kernels, Collective collective,
-                            std::string_view algorithm) {
-  for (const DeviceKernel& kernel : kernels) {
-    if (kernel.collective == collective && algorithm == kernel.algorithm) return &kernel;
-  }
-  return nullptr;
-}
+namespace {
 
 // Lowers *blocks to how many blocks of the kernel a multiprocessor holds.
 template <class Kernel>
@@ -110,48 +83,50 @@ cudaError_t load_kernel(Kernel entry, int* blocks) {
   return error;
 }
 
-cudaError_t load_all(std::span<const DeviceKernel> kernels, int* blocks) {
-  for (const DeviceKernel& kernel : kernels) {
-    const cudaError_t error = load_kernel(kernel.entry, blocks);
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+template <class List>
+cudaError_t load_calls(int* blocks) {
+  const cudaError_t error = load_kernel(run_calls<List, FewDeviceCalls>, blocks);
+  return error == cudaSuccess ? load_kernel(run_calls<List, ManyDeviceCalls>, blocks) : error;
 }
 
 }  // namespace
 
-const DeviceKernel* find_kernel(Collective collective, std::string_view algorithm,
-                                DeviceProtocol protocol) {
+int find_algorithm(Collective collective, std::string_view algorithm, DeviceProtocol protocol) {
   switch (protocol) {
-    case DeviceProtocol::kSimple: {
-      const DeviceKernel* found = find_in(kernels_of<Simple>(), collective, algorithm);
-      return found != nullptr ? found : find_in(window_kernels(), collective, algorithm);
-    }
+    case DeviceProtocol::kSimple:
+      return SimpleRoutines::find(collective, algorithm);
     case DeviceProtocol::kLL:
-      return find_in(kernels_of<LL>(), collective, algorithm);
+      return LLRoutines::find(collective, algorithm);
     case DeviceProtocol::kLL128:
-      return find_in(kernels_of<LL128>(), collective, algorithm);
+      return LL128Routines::find(collective, algorithm);
   }
-  return nullptr;
+  return -1;
 }
 
-int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks, int threads,
-                 void* stream) {
-  return launch(kernel.entry, dim3(static_cast<unsigned>(blocks)),
-                dim3(static_cast<unsigned>(threads)), 0, static_cast<cudaStream_t>(stream), call);
+int start_calls(DeviceProtocol protocol, const DeviceContext& context, const CallList& list,
+                int threads, void* stream) {
+  const auto s = static_cast<cudaStream_t>(stream);
+  switch (protocol) {
+    case DeviceProtocol::kSimple:
+      return launch_calls<SimpleRoutines>(context, list, threads, s);
+    case DeviceProtocol::kLL:
+      return launch_calls<LLRoutines>(context, list, threads, s);
+    case DeviceProtocol::kLL128:
+      return launch_calls<LL128Routines>(context, list, threads, s);
+  }
+  return cudaErrorInvalidValue;
 }
 
-int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messages, int blocks,
-                   int threads, void* stream) {
-  return launch_messages(call, messages, blocks, threads, static_cast<cudaStream_t>(stream));
+int start_messages(const DeviceContext& context, std::span<const DeviceMessage> messages,
+                   int blocks, int threads, void* stream) {
+  return launch_messages(context, messages, blocks, threads, static_cast<cudaStream_t>(stream));
 }
 
 int load_kernels(int* blocks) {
   int device = 0, processors = 0, per_processor = std::numeric_limits<int>::max();
-  cudaError_t error = load_all(kernels_of<Simple>(), &per_processor);
-  if (error == cudaSuccess) error = load_all(window_kernels(), &per_processor);
-  if (error == cudaSuccess) error = load_all(kernels_of<LL>(), &per_processor);
-  if (error == cudaSuccess) error = load_all(kernels_of<LL128>(), &per_processor);
+  cudaError_t error = load_calls<SimpleRoutines>(&per_processor);
+  if (error == cudaSuccess) error = load_calls<LLRoutines>(&per_processor);
+  if (error == cudaSuccess) error = load_calls<LL128Routines>(&per_processor);
   if (error == cudaSuccess) {
     error = load_kernel(run_messages<Simple, kFewMessages>, &per_processor);
   }

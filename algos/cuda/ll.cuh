@@ -48,7 +48,7 @@ struct LL {
       const auto flag = static_cast<std::uint32_t>(from.flag);
       std::uint64_t data = 0;
       if (!wait.gave_up) {
-        wait.ended(wait_until(*wait.call, [&] { return ll_load(line, flag, &data); }), from);
+        wait.ended(wait_until(*wait.context, [&] { return ll_load(line, flag, &data); }), from);
       }
       __builtin_memcpy(stored, &data, kPackBytes);
     }
@@ -63,9 +63,9 @@ struct LL {
     }
   };
 
-  TR_DEVICE static Access access(const FoldArgs& args, const DeviceCall& call,
+  TR_DEVICE static Access access(const FoldArgs& args, const DeviceContext& context,
                                  std::int32_t* failed) {
-    return {{&call, &args, failed}};
+    return {{&context, &args, failed}};
   }
 };
 

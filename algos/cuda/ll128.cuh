@@ -65,7 +65,7 @@ struct LL128 {
       const auto* row = reinterpret_cast<const Vec16*>(from.address) + pack / kWarpSize * kWarpSize;
       if (!wait.gave_up) {
         const auto arrived = [&] { return ll128_arrived(row, from.flag); };
-        wait.ended(wait_until<WholeWarp>(*wait.call, arrived), from);
+        wait.ended(wait_until<WholeWarp>(*wait.context, arrived), from);
       }
       Vec16 v = ll128_load(row);
       const std::uint64_t half = shuffle_xor(kFullWarp, v.lo, kApart);
@@ -85,9 +85,9 @@ struct LL128 {
     }
   };
 
-  TR_DEVICE static Access access(const FoldArgs& args, const DeviceCall& call,
+  TR_DEVICE static Access access(const FoldArgs& args, const DeviceContext& context,
                                  std::int32_t* failed) {
-    return {are_aligned(args, sizeof(Vec16)), {&call, &args, failed}};
+    return {are_aligned(args, sizeof(Vec16)), {&context, &args, failed}};
   }
 };
 

@@ -57,7 +57,7 @@ class Turns {
   TR_DEVICE void next(Prims& prims) {
     state_.message = -1;
     const DeviceReport::State why =
-        wait_until(batch_.call, [&] { return state_.num_lanes == 0 || take(prims); });
+        wait_until(batch_.context, [&] { return state_.num_lanes == 0 || take(prims); });
     if (why == DeviceReport::kFine) return;
     const LanesState::Lane& lane = state_.lanes[state_.at];
     prims.give_up_message(why, batch_.messages[lane.message], lane.slice);
@@ -106,7 +106,7 @@ run_messages(TR_PARAMETER DeviceMessages<kMost> batch) {
   const int channels = static_cast<int>(batch.call.channels);
   const int workers = grid_blocks() / channels;
   const int channel = block_id() / workers;
-  CudaPrims<Protocol> prims(batch.call, state, 0, channel);
+  CudaPrims<Protocol> prims(batch.context, batch.call, nullptr, state, 0, channel);
   Turns<kMost> turns(batch, lanes, channel);
   if (thread_id() == 0) turns.start(block_id() % workers, workers);
   for (;;) {
@@ -124,10 +124,12 @@ run_messages(TR_PARAMETER DeviceMessages<kMost> batch) {
 }
 
 template <int kMost>
-cudaError_t launch_messages(const DeviceCall& call, std::span<const DeviceMessage> messages,
+cudaError_t launch_messages(const DeviceContext& context, std::span<const DeviceMessage> messages,
                             int blocks, int threads, cudaStream_t stream) {
   DeviceMessages<kMost> batch;
-  batch.call = call;
+  batch.context = context;
+  batch.call.collective = Collective::kSendRecv;
+  batch.call.channels = static_cast<std::uint16_t>(context.links.channels);
   batch.lanes = 0;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const DeviceMessage& m = messages[i];
@@ -141,11 +143,12 @@ cudaError_t launch_messages(const DeviceCall& call, std::span<const DeviceMessag
                 dim3(static_cast<unsigned>(threads)), 0, stream, batch);
 }
 
-inline cudaError_t launch_messages(const DeviceCall& call, std::span<const DeviceMessage> messages,
-                                   int blocks, int threads, cudaStream_t stream) {
+inline cudaError_t launch_messages(const DeviceContext& context,
+                                   std::span<const DeviceMessage> messages, int blocks, int threads,
+                                   cudaStream_t stream) {
   return messages.size() <= kFewMessages
-             ? launch_messages<kFewMessages>(call, messages, blocks, threads, stream)
-             : launch_messages<kMostMessages>(call, messages, blocks, threads, stream);
+             ? launch_messages<kFewMessages>(context, messages, blocks, threads, stream)
+             : launch_messages<kMostMessages>(context, messages, blocks, threads, stream);
 }
 
 }  // namespace treering::cuda

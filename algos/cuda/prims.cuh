@@ -37,13 +37,16 @@ struct BlockState {
   // same barrier.
   std::int32_t gather_failed;
   std::int32_t fold_failed;
+  bool junction_failed;  // calls.cuh
 };
 
 template <class Protocol>
 class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
  public:
   // Called by all threads of the block, like everything here.
-  TR_DEVICE CudaPrims(const DeviceCall& call, BlockState& state, int lane, int channel);
+  // `words`: the launch's table.
+  TR_DEVICE CudaPrims(const DeviceContext& context, const DeviceCall& call,
+                      const std::uint64_t* words, BlockState& state, int lane, int channel);
   TR_DEVICE void begin_round(std::uint64_t round) { round_ = round; }
   // The call, from now on: a send or receive of several (algos/cuda/messages.cuh). A round is a
   // slice.
@@ -51,8 +54,8 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   TR_DEVICE bool failed() const { return failed_; }
   TR_DEVICE void finish();  // the links' numbers go back to memory
 
-  TR_DEVICE int rank() const { return call_.rank; }
-  TR_DEVICE int size() const { return call_.size; }
+  TR_DEVICE int rank() const { return context_.rank; }
+  TR_DEVICE int size() const { return context_.size; }
   TR_DEVICE int root() const { return root_; }
   TR_DEVICE bool lane(int i) const { return i == lane_; }
 
@@ -114,8 +117,9 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   }
   TR_DEVICE bool is_messages() const { return call_.collective == Collective::kSendRecv; }
   TR_DEVICE DeviceLinkEnds& stored_ends(int i) const {  // ends[i / size][i % size] at rest
-    const auto cls = is_messages() ? DeviceLinkClass::kSendRecv : DeviceLinkClass(i / call_.size);
-    return call_.links.ends[call_.links.index(Protocol::kId, channel_, cls, i % call_.size)];
+    const auto cls = is_messages() ? DeviceLinkClass::kSendRecv : DeviceLinkClass(i / size());
+    const DeviceLinkTable& links = context_.links;
+    return links.ends[links.index(Protocol::kId, channel_, cls, i % size())];
   }
   // Of what other lanes use, whole numbers, but not of one moment.
   TR_DEVICE static DeviceLinkEnds load_ends(const DeviceLinkEnds& e) {
@@ -123,7 +127,7 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
         {e.tx.slots, e.tx.tail, e.tx.head, load_relaxed(&e.tx.next), load_relaxed(&e.tx.released)},
         {e.rx.slots, e.rx.tail, e.rx.head, load_relaxed(&e.rx.next)}};
   }
-  TR_DEVICE int num_ends() const { return (is_messages() ? 1 : 2) * call_.size; }
+  TR_DEVICE int num_ends() const { return (is_messages() ? 1 : 2) * size(); }
   TR_DEVICE LinkSet range(int first, int end, DeviceLinkClass cls) const {
     return LinkSet::range(first, end, rank(), cls);
   }
@@ -159,7 +163,7 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
     return rx.slots + rx.next % kDeviceSlots * slot_bytes();
   }
   TR_DEVICE std::uint32_t slot_bytes() const {
-    return call_.links.slot_bytes[static_cast<int>(Protocol::kId)];
+    return context_.links.slot_bytes[static_cast<int>(Protocol::kId)];
   }
   // After a barrier that follows the stores of all threads.
   TR_DEVICE void post(DeviceTx& tx);
@@ -174,7 +178,9 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
   TR_DEVICE void give_up(DeviceReport::State why, Verb verb, bool for_credit, int peer, int chunk,
                          std::uint64_t number);
 
+  const DeviceContext& context_;
   const DeviceCall& call_;
+  const std::uint64_t* words_;
   BlockState& state_;
   // Of the call, or of the message at hand.
   const std::byte* in_;
@@ -194,14 +200,17 @@ class CudaPrims : public algos::Verbs<CudaPrims<Protocol>> {
 };
 
 template <class Protocol>
-TR_DEVICE CudaPrims<Protocol>::CudaPrims(const DeviceCall& call, BlockState& state, int lane,
+TR_DEVICE CudaPrims<Protocol>::CudaPrims(const DeviceContext& context, const DeviceCall& call,
+                                         const std::uint64_t* words, BlockState& state, int lane,
                                          int channel)
-    : call_(call),
+    : context_(context),
+      call_(call),
+      words_(words),
       state_(state),
       in_(call.in),
       out_(call.out),
-      in_part_(call.in_part.rebased(call.tables_from, call.tables)),
-      out_part_(call.out_part.rebased(call.tables_from, call.tables)),
+      in_part_(call.in_part.rebased(call.words_from, words + call.words_at)),
+      out_part_(call.out_part.rebased(call.words_from, words + call.words_at)),
       slice_elems_(call.slice_elems),
       call_signature_(call.signature),
       type_(call.type),
@@ -209,7 +218,7 @@ TR_DEVICE CudaPrims<Protocol>::CudaPrims(const DeviceCall& call, BlockState& sta
       lane_(lane),
       channel_(channel) {
   for (int i = thread_id(); i < num_ends(); i += block_threads()) {
-    state.ends[i / call.size][i % call.size] = load_ends(stored_ends(i));
+    state.ends[i / size()][i % size()] = load_ends(stored_ends(i));
   }
   if (thread_id() == 0) state.gather_failed = state.fold_failed = DeviceReport::kFine;
   barrier_sync(0, block_threads());
@@ -229,7 +238,7 @@ template <class Protocol>
 TR_DEVICE void CudaPrims<Protocol>::finish() {
   barrier_sync(0, block_threads());
   for (int i = thread_id(); i < num_ends(); i += block_threads()) {
-    const DeviceLinkEnds& mine = state_.ends[i / call_.size][i % call_.size];
+    const DeviceLinkEnds& mine = state_.ends[i / size()][i % size()];
     DeviceLinkEnds& stored = stored_ends(i);
     // Another lane's block may have moved, or move just now, the ends that this one did not use.
     if (mine.tx.next > load_relaxed(&stored.tx.next)) {
@@ -264,7 +273,7 @@ TR_DEVICE_SHARED void CudaPrims<Protocol>::step(Verb verb, const LinkSet& from, 
 
 template <class Protocol>
 TR_DEVICE bool CudaPrims<Protocol>::wait_for_room(Verb verb, DeviceTx& tx, int peer, int chunk) {
-  const DeviceReport::State why = wait_until(call_, [&] { return has_room(tx); });
+  const DeviceReport::State why = wait_until(context_, [&] { return has_room(tx); });
   if (why != DeviceReport::kFine) give_up(why, verb, true, peer, chunk, tx.next);
   return why == DeviceReport::kFine;
 }
@@ -272,7 +281,7 @@ TR_DEVICE bool CudaPrims<Protocol>::wait_for_room(Verb verb, DeviceTx& tx, int p
 template <class Protocol>
 TR_DEVICE bool CudaPrims<Protocol>::wait_for_message(Verb verb, const DeviceRx& rx, int peer,
                                                      int chunk) {
-  DeviceReport::State why = wait_until(call_, [&] { return has_message(rx); });
+  DeviceReport::State why = wait_until(context_, [&] { return has_message(rx); });
   if (why == DeviceReport::kFine &&
       load_relaxed(&rx.tail[rx.next % kDeviceSlots].signature) != signature_) {
     why = DeviceReport::kMismatch;
@@ -358,7 +367,7 @@ TR_DEVICE void CudaPrims<Protocol>::run_slice(Verb verb, const LinkSet& from, Ch
 
   const bool onto_itself = moves && outputs == 1 && source != nullptr && source == target;
   if (!onto_itself) {
-    treering::cuda::fold(Protocol::access(fold, call_, &state_.fold_failed), fold, type_,
+    treering::cuda::fold(Protocol::access(fold, context_, &state_.fold_failed), fold, type_,
                          moves ? RedOp::kNone : call_.op, call_.factor);
   }
   if constexpr (!Protocol::kHasTail) {
@@ -395,7 +404,7 @@ TR_DEVICE void CudaPrims<Protocol>::give_up_on_input(Verb verb, const LinkSet& f
 template <class Protocol>
 TR_DEVICE void CudaPrims<Protocol>::give_up(DeviceReport::State why, Verb verb, bool for_credit,
                                             int peer, int chunk, std::uint64_t number) {
-  DeviceReport& report = call_.reports[block_id()];
+  DeviceReport& report = context_.reports[block_id()];
   report.verb = static_cast<std::uint8_t>(verb);
   report.for_credit = for_credit ? 1 : 0;
   report.channel = static_cast<std::uint16_t>(channel_);
@@ -404,6 +413,8 @@ TR_DEVICE void CudaPrims<Protocol>::give_up(DeviceReport::State why, Verb verb, 
   report.number = number;
   report.round = round_;
   report.elems = is_messages() ? in_part_.elems(0) : 0;
+  report.call = call_.number;
+  report.collective = call_.collective;
   report.type = type_;
   store_release(&report.state, static_cast<std::uint32_t>(why));
   state_.gather_failed = static_cast<std::int32_t>(why);

@@ -31,7 +31,7 @@ struct Simple {
     }
   };
 
-  TR_DEVICE static Access access(const FoldArgs& args, const DeviceCall&, std::int32_t*) {
+  TR_DEVICE static Access access(const FoldArgs& args, const DeviceContext&, std::int32_t*) {
     return {are_aligned(args, sizeof(Vec16))};
   }
 };

@@ -21,14 +21,14 @@ struct WholeWarp {
 // Polls done(), which all who wait together answer alike, until it is true, the host aborts or the
 // deadline passes; says which.
 template <class Who = OneThread, class Done>
-TR_DEVICE DeviceReport::State wait_until(const DeviceCall& call, Done&& done) {
+TR_DEVICE DeviceReport::State wait_until(const DeviceContext& context, Done&& done) {
   if (done()) return DeviceReport::kFine;
   const std::uint64_t start_ns = timer_ns();
   for (std::uint32_t polls = 1; !done(); ++polls) {
     spin_pause();
     if (polls % kPollsPerLook != 0) continue;
-    if (Who::any(load_relaxed(call.abort) != 0)) return DeviceReport::kAborted;
-    if (Who::any(timer_ns() - start_ns > call.timeout_ns)) return DeviceReport::kTimeout;
+    if (Who::any(load_relaxed(context.abort) != 0)) return DeviceReport::kAborted;
+    if (Who::any(timer_ns() - start_ns > context.timeout_ns)) return DeviceReport::kTimeout;
   }
   return DeviceReport::kFine;
 }
@@ -44,7 +44,7 @@ TR_DEVICE int failure_input(std::int32_t failure) { return failure >> 8; }
 
 // Waiting in the middle of a fold, for the lines of an input: protocols without tails.
 struct LineWait {
-  const DeviceCall* call;
+  const DeviceContext* context;
   const FoldArgs* args;
   std::int32_t* failed;  // fold_failure of any thread
   bool gave_up = false;  // this thread: it waits for one deadline, not for one a pack

@@ -28,7 +28,7 @@ TR_DEVICE void CudaPrims<Protocol>::publish() {
     const int peer = to.peer(i);
     DeviceTx& tx = ends(to, i).tx;
     if (!wait_for_room(Verb::kPublish, tx, peer, 0)) continue;
-    const std::uint64_t* const seen_at = call_.tables + call_.seen_at + 2 * peer;
+    const std::uint64_t* const seen_at = words_ + call_.seen_at + 2 * peer;
     store_vec(reinterpret_cast<Vec16*>(slot_of(tx)), {seen_at[0], seen_at[1]});
     post(tx);
   }

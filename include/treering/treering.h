@@ -171,7 +171,8 @@ TR_API tr_result_t tr_event_destroy(tr_event_t event);
  * Calls on device memory are issued in the order in which they are called: sends and receives
  * progress together from one collective of their communicator to the next, but for one that shares
  * a buffer with an earlier call of the group (one of the two writes it), which begins when that is
- * done. */
+ * done. Collectives that follow each other directly, on one communicator and one stream, are one
+ * kernel where that can be; such a kernel's results are there when all of them are. */
 TR_API tr_result_t tr_group_start(void);
 TR_API tr_result_t tr_group_end(void);
 

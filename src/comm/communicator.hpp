@@ -100,9 +100,9 @@ class Communicator final : public EngineOwner,
 
   // Does the request work on device memory? An error where its buffers and stream do not fit.
   Result<bool> is_on_device(const Request& request, const Stream* stream) const;
-  // Starts its kernel without waiting; for groups.
-  Status enqueue_on_device(Request& request, Stream* stream, Range& range);
-  // The same for sends and receives, in issue order, that progress together: one kernel.
+  // Starts collectives without waiting, in issue order: one kernel where that can be.
+  Status enqueue_on_device(std::span<Request* const> requests, Stream* stream, Range& range);
+  // The same for sends and receives, which progress together, in one kernel.
   struct Message {
     Request* request = nullptr;
     Stream* stream = nullptr;
@@ -135,11 +135,15 @@ class Communicator final : public EngineOwner,
   Communicator(int rank, int size, const Config& config)
       : rank_(rank), size_(size), config_(config) {}
 
-  // comm/device.cpp
+  // comm/device.cpp, device_calls.cpp
   Status connect_devices(Rendezvous& rendezvous);
   Result<bool> fit_channels(Rendezvous& rendezvous, int* channels);
   Status connect_copies(Rendezvous& rendezvous);
-  Status start_on_device(Request& request, const DevicePlan& plan, Stream* stream);
+  Status prepare_on_device(Request& request, DevicePlan* plan);
+  // Numbers the call, and shows it on the board; its signature.
+  std::uint64_t post_on_device(const Request& request, const DevicePlan& plan, std::uint64_t place,
+                               const Stream* stream);
+  Status start_copy(Request& request, const DevicePlan& plan, Stream* stream);
   Status launch_on_device(Request& request, Stream* stream);
   Status fail_on_device(const Status& cause);
   // An error if the communicator has failed, on whichever engine: what a kernel on a caller's

@@ -64,7 +64,7 @@ struct Issued {
   std::vector<Communicator*> on_device;
 };
 
-// Calls that are issued together: one, or several messages on the device.
+// Calls that are issued together: one, or several messages or collectives on the device.
 Status issue_launch(std::span<Kept* const> launch, Issued* issued) {
   Kept& first = *launch.front();
   Range range;
@@ -79,7 +79,9 @@ Status issue_launch(std::span<Kept* const> launch, Issued* issued) {
     for (Kept* k : launch) messages.push_back({&k->request, k->stream.get()});
     TR_RETURN_IF_ERROR(first.comm->enqueue_messages(messages, range));
   } else {
-    TR_RETURN_IF_ERROR(first.comm->enqueue_on_device(first.request, first.stream.get(), range));
+    std::vector<Request*> requests;
+    for (Kept* k : launch) requests.push_back(&k->request);
+    TR_RETURN_IF_ERROR(first.comm->enqueue_on_device(requests, first.stream.get(), range));
   }
   const bool blocks =
       std::any_of(launch.begin(), launch.end(), [](const Kept* k) { return k->stream == nullptr; });
@@ -90,11 +92,13 @@ Status issue_launch(std::span<Kept* const> launch, Issued* issued) {
 Status issue_in_launches(std::vector<Kept>& kept, Issued* issued) {
   std::vector<GroupedCall> calls;
   for (const Kept& k : kept) {
-    calls.push_back({footprint_of(k.request), k.comm.get(), k.on_device, k.is_message()});
+    calls.push_back(
+        {footprint_of(k.request), k.comm.get(), k.stream.get(), k.on_device, k.is_message()});
   }
   const std::vector<std::vector<std::size_t>> launches = launches_of(calls);
   for (const std::vector<std::size_t>& launch : launches) {
-    if (launch.size() > static_cast<std::size_t>(DeviceEngine::kMaxMessages)) {
+    if (kept[launch.front()].is_message() &&
+        launch.size() > static_cast<std::size_t>(DeviceEngine::kMaxMessages)) {
       return unsupported("a group has " + std::to_string(launch.size()) +
                          " sends and receives of device memory on one communicator; at most " +
                          std::to_string(DeviceEngine::kMaxMessages) + " can progress together");
@@ -111,12 +115,12 @@ Status issue_in_launches(std::vector<Kept>& kept, Issued* issued) {
 // Issues all, and stops at the first that fails. Nothing is issued where a call's memory and stream
 // do not fit.
 Status issue(std::vector<Kept>& kept, Issued* issued) {
-  bool has_messages = false;  // on the device
+  bool any_on_device = false;
   for (Kept& k : kept) {
     TR_ASSIGN_OR_RETURN(k.on_device, k.comm->is_on_device(k.request, k.stream.get()));
-    has_messages |= k.on_device && k.is_message();
+    any_on_device |= k.on_device;
   }
-  if (has_messages) return issue_in_launches(kept, issued);
+  if (any_on_device) return issue_in_launches(kept, issued);
   for (Kept& k : kept) {
     Kept* const alone = &k;
     TR_RETURN_IF_ERROR(issue_launch({&alone, 1}, issued));

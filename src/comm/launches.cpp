@@ -7,9 +7,17 @@ namespace treering {
 std::vector<std::vector<std::size_t>> launches_of(std::span<const GroupedCall> calls) {
   using Launch = std::vector<std::size_t>;
   std::vector<Launch> launches;
+  const auto place_of_collective = [&](const GroupedCall& call) -> Launch* {
+    if (launches.empty()) return nullptr;
+    const GroupedCall& before = calls[launches.back().front()];
+    const bool alike = before.on_device && !before.is_message && before.comm == call.comm &&
+                       before.stream == call.stream;
+    return alike ? &launches.back() : nullptr;
+  };
   // The launch that `call` joins.
   const auto place_of = [&](const GroupedCall& call) -> Launch* {
-    if (!call.on_device || !call.is_message) return nullptr;
+    if (!call.on_device) return nullptr;
+    if (!call.is_message) return place_of_collective(call);
     for (auto launch = launches.rbegin(); launch != launches.rend(); ++launch) {
       const bool follows = std::any_of(launch->begin(), launch->end(), [&](std::size_t i) {
         return must_follow(call.footprint, calls[i].footprint);

@@ -83,9 +83,17 @@ struct DeviceLinkEnds {
   DeviceRx rx;
 };
 
-// The ends that one rank has, in its own device memory: [protocol][channel][class][peer].
+// Where blocks of one kernel meet, in the rank's own device memory (algos/cuda/junction.cuh).
+struct alignas(128) DeviceJunction {
+  std::uint32_t arrived;
+  std::uint32_t turn;
+};
+
+// What one rank has in its own device memory: its ends, [protocol][channel][class][peer], and a
+// junction a channel, and one for all of them.
 struct DeviceLinkTable {
   DeviceLinkEnds* ends = nullptr;
+  DeviceJunction* junctions = nullptr;
   std::int32_t channels = 0;
   std::int32_t size = 0;  // ranks
   std::uint32_t slot_bytes[kNumDeviceProtocols] = {};
@@ -116,6 +124,8 @@ struct DeviceReport {
   std::uint64_t round = 0;
   std::uint64_t elems = 0;  // of the send or receive; 0: it was a collective
   Type type = Type::kUint8;
+  Collective collective = Collective::kAllReduce;
+  std::uint16_t call = 0;  // of several collectives in the kernel, from 1
 };
 
 }  // namespace treering

@@ -11,6 +11,7 @@
 #include "algos/prims.hpp"
 #include "core/cuda_device.hpp"
 #include "core/cuda_stream.hpp"
+#include "engine/cuda_batch.hpp"
 #include "engine/cuda_copy_engine.hpp"
 #include "engine/cuda_resources.hpp"
 #include "engine/cuda_turnstile.hpp"
@@ -20,8 +21,7 @@
 namespace treering {
 namespace {
 
-using cuda::DeviceCall;
-using cuda::DeviceKernel;
+using cuda::DeviceContext;
 using cuda::DeviceMessage;
 
 constexpr int kThreads = cuda::kMaxThreads;
@@ -40,8 +40,11 @@ std::string describe(const DeviceReport& r, int block) {
     text += std::string(algos::verb_name(static_cast<algos::Verb>(r.verb))) + ", chunk " +
             std::to_string(r.chunk) + ", round ";
   }
-  return text + std::to_string(r.round) + ", channel " + std::to_string(r.channel) + ", block " +
-         std::to_string(block) + ")";
+  text += std::to_string(r.round) + ", channel " + std::to_string(r.channel) + ", block " +
+          std::to_string(block);
+  if (r.elems > 0) return text + ")";
+  return text + ", " + collective_name(r.collective) + ", call " + std::to_string(r.call) +
+         " of the kernel)";
 }
 
 class CudaEngine final : public DeviceEngine {
@@ -53,8 +56,7 @@ class CudaEngine final : public DeviceEngine {
 
   const DeviceLinks& links() const override { return *links_; }
   int max_blocks() const override { return max_blocks_; }
-  Status launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
-                void* stream) override;
+  Status launch(std::span<const CollectiveCall> calls, void* stream) override;
   Status launch_messages(std::span<const MessageCall> calls,
                          std::span<void* const> streams) override;
   Status start_copies() override;
@@ -79,8 +81,8 @@ class CudaEngine final : public DeviceEngine {
   cudaStream_t stream_or_own(void* stream) const {
     return stream != nullptr ? static_cast<cudaStream_t>(stream) : own_.get();
   }
-  // What all kernels are told alike.
-  DeviceCall common_call(Collective collective) const;
+  DeviceContext context() const;
+  Status start_batch(const CallBatch& batch, void* stream);
   // Runs start(stream), which enqueues something, when its turn comes.
   template <class Start>
   Status take_turn(Turnstile& turnstile, cudaStream_t stream, Start start);
@@ -106,25 +108,6 @@ class CudaEngine final : public DeviceEngine {
 int threads_for(std::uint64_t slice_bytes) {
   const auto wanted = static_cast<int>(std::min<std::uint64_t>(slice_bytes / 16, kThreads));
   return std::clamp((wanted + kWarp - 1) / kWarp * kWarp, kWarp, kThreads);
-}
-
-// Where the peers see this rank's buffers: what its kernel publishes.
-void tell_where(DeviceCall& c, const Call& call, const std::vector<WindowMap>& windows) {
-  const WindowToken& t = call.token;
-  c.seen_at = static_cast<std::uint32_t>(call.tables.size());
-  std::uint64_t* at = c.tables + c.seen_at;
-  for (int r = 0; r < c.size; ++r) {
-    const auto peer = static_cast<std::size_t>(r);
-    *at++ = reinterpret_cast<std::uint64_t>(windows[t.in_window].seen_at[peer] + t.in_offset_bytes);
-    *at++ =
-        reinterpret_cast<std::uint64_t>(windows[t.out_window].seen_at[peer] + t.out_offset_bytes);
-  }
-}
-
-// In whole lines, so that vectors of 16 bytes stay aligned where the buffers are.
-std::uint64_t share_of_a_channel(std::uint64_t elems, int channels, std::size_t elem_bytes) {
-  const std::uint64_t line = 128 / elem_bytes, n = static_cast<std::uint64_t>(channels);
-  return ((elems + n - 1) / n + line - 1) / line * line;
 }
 
 Status CudaEngine::start() {
@@ -161,9 +144,8 @@ CudaEngine::~CudaEngine() {
   if (has_reserved_) BlockBudget::instance().give_back(links_->device(), reserved_blocks());
 }
 
-DeviceCall CudaEngine::common_call(Collective collective) const {
-  DeviceCall c;
-  c.collective = collective;
+DeviceContext CudaEngine::context() const {
+  DeviceContext c;
   c.links = links_->table();
   c.size = c.links.size;
   c.rank = links_->rank();
@@ -197,48 +179,27 @@ Status launched(int error, const char* what) {
                      std::string("launching the kernel of ") + what);
 }
 
-Status CudaEngine::launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
-                          void* stream) {
-  TR_RETURN_IF_ERROR(check());
-  const DeviceKernel* kernel = cuda::find_kernel(call.collective, plan.algorithm, plan.protocol);
-  if (kernel == nullptr) return internal_error("no kernel for a plan of the device");
-  DeviceCall c = common_call(call.collective);
-  c.root = call.root;
-  c.type = call.type;
-  c.op = call.op;
-  c.wire_is_in = call.wire_is_in;
-  c.scaled = call.scaled;
-  c.factor = call.factor;
-  c.divisor = call.divisor;
-  c.in = call.in;
-  c.out = call.out;
-  c.in_part = call.in_part;
-  c.out_part = call.out_part;
-  c.slice_elems = plan.slice_elems;
-  c.slices_per_round = plan.slices_per_round;
-  c.channels = static_cast<std::uint32_t>(plan.channels);
-  c.signature = signature;
-  c.tables_from = call.tables.data();
-  std::copy(call.tables.begin(), call.tables.end(), c.tables);
-  std::uint64_t longest = 0;
-  for (int i = 0; i < plan.chunks; ++i) {
-    longest = std::max({longest, call.in_part.elems(i), call.out_part.elems(i)});
-  }
-  if (plan.windows != nullptr) {
-    tell_where(c, call, *plan.windows);
-    c.slice_elems = share_of_a_channel(longest, plan.channels, type_bytes(call.type));
-  }
-  const std::uint64_t slices = (longest + c.slice_elems - 1) / c.slice_elems;
-  c.rounds = (slices + plan.slices_per_round - 1) / plan.slices_per_round;
-  if (c.rounds == 0) return {};
-
-  const int threads =
-      threads_for(std::min<std::uint64_t>(longest, c.slice_elems) * type_bytes(call.type));
+Status CudaEngine::start_batch(const CallBatch& batch, void* stream) {
+  if (batch.empty()) return {};
   const OnDevice on(links_->device());
   return take_turn(collectives_, stream_or_own(stream), [&](cudaStream_t s) {
-    return launched(cuda::start_kernel(*kernel, c, plan.lanes * plan.channels, threads, s),
-                    plan.algorithm);
+    return launched(cuda::start_calls(batch.protocol(), context(), batch.list(),
+                                      threads_for(batch.longest_slice_bytes()), s),
+                    "collectives");
   });
+}
+
+Status CudaEngine::launch(std::span<const CollectiveCall> calls, void* stream) {
+  TR_RETURN_IF_ERROR(check());
+  CallBatch batch(*links_, max_blocks_);
+  for (const CollectiveCall& call : calls) {
+    TR_ASSIGN_OR_RETURN(const bool added, batch.add(call));
+    if (added) continue;
+    TR_RETURN_IF_ERROR(start_batch(batch, stream));
+    batch.clear();
+    TR_RETURN_IF_ERROR(batch.add(call).status());
+  }
+  return start_batch(batch, stream);
 }
 
 Status CudaEngine::join(cudaStream_t stream, cudaStream_t before) {
@@ -264,14 +225,13 @@ Status CudaEngine::launch_messages(std::span<const MessageCall> calls,
   }
   if (messages.empty()) return {};
   // Every rank begins with another peer: sends to the next ranks, receives from those before.
-  DeviceCall c = common_call(Collective::kSendRecv);
+  DeviceContext c = context();
   const auto lane = [&](const DeviceMessage& m) {
     const int distance = algos::mod(m.is_send ? m.peer - c.rank : c.rank - m.peer, c.size);
     return 2 * distance + (m.is_send ? 0 : 1);
   };
   std::stable_sort(messages.begin(), messages.end(),
                    [&](const auto& a, const auto& b) { return lane(a) < lane(b); });
-  c.channels = static_cast<std::uint32_t>(c.links.channels);
   c.reports += max_blocks_;
   const OnDevice on(links_->device());
   const cudaStream_t s = stream_or_own(streams.front());
@@ -351,7 +311,7 @@ Result<std::unique_ptr<DeviceEngine>> make_device_engine(std::unique_ptr<DeviceL
 }
 
 bool device_has(Collective collective, const char* algorithm, DeviceProtocol protocol) {
-  return cuda::find_kernel(collective, algorithm, protocol) != nullptr;
+  return cuda::find_algorithm(collective, algorithm, protocol) >= 0;
 }
 
 bool has_devices() {

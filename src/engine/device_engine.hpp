@@ -1,10 +1,11 @@
 // DeviceEngine: runs collectives on device memory by kernels, for one communicator.
 //
-// It is to a GPU what Engine is to the host: a collective is one kernel launch on a stream, and so
-// are the sends and receives of a group together. All collectives of a communicator run one after
-// another, on whichever streams they are, because they share links; so do its groups of sends and
-// receives, but those and collectives do not wait for each other. A kernel that waits for a peer
-// has a deadline and an abort flag, and writes down what it waited for.
+// It is to a GPU what Engine is to the host: collectives that are issued together are one kernel
+// launch on a stream, and so are the sends and receives of a group. All collectives of a
+// communicator run one after another, on whichever streams they are, because they share links; so
+// do its groups of sends and receives, but those and collectives do not wait for each other. A
+// kernel that waits for a peer has a deadline and an abort flag, and writes down what it waited
+// for.
 //
 // No CUDA header; builds without CUDA have stubs (no_cuda.cpp). Threads: one at a time (the
 // communicator's guard), but abort.
@@ -39,6 +40,15 @@ struct DevicePlan {
   const std::vector<WindowMap>* windows = nullptr;
 };
 
+// A collective on its way to the device.
+struct CollectiveCall {
+  const Call* call = nullptr;
+  DevicePlan plan;  // by_copies is false
+  std::uint64_t signature = 0;
+  // With a call before it that is issued together with it; one of the two writes them.
+  bool shares_bytes = false;
+};
+
 // A send or receive on its way to the device.
 struct MessageCall {
   const Call* call = nullptr;
@@ -65,10 +75,10 @@ class DeviceEngine {
   // kernel of another communicator can keep them from running. (Messages have blocks beside them.)
   virtual int max_blocks() const = 0;
 
-  // Starts the call on `stream` (a cudaStream_t), or on one of the engine's own for nullptr.
-  // Returns when it is enqueued. All buffers lie in device memory.
-  virtual Status launch(const Call& call, const DevicePlan& plan, std::uint64_t signature,
-                        void* stream) = 0;
+  // Starts the calls on `stream` (a cudaStream_t), or on one of the engine's own for nullptr: one
+  // after another, in as few kernels as can run them. Returns when they are enqueued. All buffers
+  // lie in device memory.
+  virtual Status launch(std::span<const CollectiveCall> calls, void* stream) = 0;
   // Starts sends and receives that progress together, in one kernel, which runs as if on each of
   // `streams` (different ones; nullptr as in launch). At most kMaxMessages of them, in issue order.
   virtual Status launch_messages(std::span<const MessageCall> calls,

@@ -150,7 +150,8 @@ class Engines {
     call.out = reinterpret_cast<std::byte*>(out);
     call.in_part = call.out_part = Partition::cut(count, plan.chunks, 16);
     call.token = token;
-    return (*this)[rank].launch(call, plan, 7, nullptr);
+    const CollectiveCall alone{&call, plan, 7};
+    return (*this)[rank].launch({&alone, 1}, nullptr);
   }
   void fail(const std::string& why) {
     std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 // Two algorithms, and messages, in the place of algos/cuda/kernels.cu, for programs that build the
 // kernels anew, with a fault (algos/cuda/fault.cuh) or with ThreadSanitizer: a second instead of
 // twenty.
+#include "algos/cuda/calls.cuh"
 #include "algos/cuda/kernels.hpp"
 #include "algos/cuda/launch.cuh"
 #include "algos/cuda/ll.cuh"
@@ -13,22 +14,6 @@
 #include "cuda/few_kernels.hpp"
 
 namespace treering::cuda {
-namespace {
-
-template <class Protocol, void (*kAlgorithm)(CudaPrims<Protocol>&)>
-TR_KERNEL(kMaxThreads)
-run(TR_PARAMETER DeviceCall call) {
-  __shared__ BlockState state;
-  const int channels = static_cast<int>(call.channels);
-  CudaPrims<Protocol> prims(call, state, 0, block_id());
-  for (std::uint64_t round = block_id(); round < call.rounds && !prims.failed();
-       round += channels) {
-    prims.begin_round(round);
-    kAlgorithm(prims);
-  }
-  prims.finish();
-}
-
 template <class P>
 TR_HD void window_sums(P& p) {
   for (int turn = 0; turn < kFewKernelsTurns; ++turn) {
@@ -40,29 +25,35 @@ TR_HD void window_sums(P& p) {
   p.await_all();
 }
 
-template <class P>
-constexpr DeviceKernel ring_of() {
-  return {Collective::kAllReduce, "ring", P::kId, run<P, algos::ring::all_reduce<CudaPrims<P>>>};
+template <class P, class... Others>
+using Ring =
+    RoutineList<P, Routine<Collective::kAllReduce, "ring", algos::ring::all_reduce<P>>, Others...>;
+using SimplePrims = CudaPrims<Simple>;
+struct FewOfSimple
+    : Ring<SimplePrims, Routine<Collective::kAllReduce, "window", window_sums<SimplePrims>>> {};
+struct FewOfLl : Ring<CudaPrims<LL>> {};
+struct FewOfLl128 : Ring<CudaPrims<LL128>> {};
+
+int find_algorithm(Collective collective, std::string_view algorithm, DeviceProtocol) {
+  return FewOfSimple::find(collective, algorithm);
 }
 
-}  // namespace
-
-const DeviceKernel* find_kernel(Collective, std::string_view algorithm, DeviceProtocol protocol) {
-  static const DeviceKernel kRings[] = {ring_of<Simple>(), ring_of<LL>(), ring_of<LL128>()};
-  static const DeviceKernel kWindow = {Collective::kAllReduce, "window", DeviceProtocol::kSimple,
-                                       run<Simple, window_sums>};
-  return algorithm == "window" ? &kWindow : &kRings[static_cast<int>(protocol)];
+int start_calls(DeviceProtocol protocol, const DeviceContext& context, const CallList& list,
+                int threads, void* stream) {
+  const auto s = static_cast<cudaStream_t>(stream);
+  switch (protocol) {
+    case DeviceProtocol::kLL:
+      return launch_calls<FewOfLl>(context, list, threads, s);
+    case DeviceProtocol::kLL128:
+      return launch_calls<FewOfLl128>(context, list, threads, s);
+    default:
+      return launch_calls<FewOfSimple>(context, list, threads, s);
+  }
 }
 
-int start_kernel(const DeviceKernel& kernel, const DeviceCall& call, int blocks, int threads,
-                 void* stream) {
-  return launch(kernel.entry, dim3(static_cast<unsigned>(blocks)),
-                dim3(static_cast<unsigned>(threads)), 0, static_cast<cudaStream_t>(stream), call);
-}
-
-int start_messages(const DeviceCall& call, std::span<const DeviceMessage> messages, int blocks,
-                   int threads, void* stream) {
-  return launch_messages(call, messages, blocks, threads, static_cast<cudaStream_t>(stream));
+int start_messages(const DeviceContext& context, std::span<const DeviceMessage> messages,
+                   int blocks, int threads, void* stream) {
+  return launch_messages(context, messages, blocks, threads, static_cast<cudaStream_t>(stream));
 }
 
 int load_kernels(int* blocks) {

@@ -229,8 +229,8 @@ TEST_F(Injected, WhenKernelsAreLoaded) {
     const char* name;
     int first, last;
   };
-  for (const Loading& call : {Loading{"cudaFuncGetAttributes", 1, 40},
-                              {"cudaOccupancyMaxActiveBlocksPerMultiprocessor", 1, 40},
+  for (const Loading& call : {Loading{"cudaFuncGetAttributes", 1, 8},
+                              {"cudaOccupancyMaxActiveBlocksPerMultiprocessor", 1, 8},
                               {"cudaDeviceGetAttribute", 1, 1}}) {
     for (const int nth : {call.first, call.last}) {
       for (const cudaError_t error : {cudaErrorUnknown, cudaErrorNoKernelImageForDevice}) {

@@ -86,6 +86,23 @@ std::string pass_on_until_failure(tr_comm_t comm, int rank, int size, int victim
   }
 }
 
+// Groups of sums, which are one kernel, until one fails.
+std::string run_groups_until_failure(tr_comm_t comm, int rank, int victim) {
+  constexpr int kCalls = 6;
+  constexpr std::uint64_t kMost = 3000;
+  const DeviceArray<float> data(kCalls * kMost, 1);
+  for (;;) {
+    const Clock::time_point start = Clock::now();
+    tr_result_t r = tr_group_start();
+    for (int i = 0; i < kCalls && r == TR_SUCCESS; ++i) {
+      float* const at = data.get() + static_cast<std::uint64_t>(i) * kMost;
+      r = tr_all_reduce(at, at, i % 2 ? kMost : 60, TR_FLOAT32, TR_MAX, comm, nullptr);
+    }
+    if (r == TR_SUCCESS) r = tr_group_end();
+    if (r != TR_SUCCESS) return rank == victim ? "" : wrong_failure(r, victim, start, 2);
+  }
+}
+
 unsigned a_seed() {
   const unsigned seed = std::getenv("TR_TEST_SEED") != nullptr
                             ? static_cast<unsigned>(std::atoi(std::getenv("TR_TEST_SEED")))
@@ -147,6 +164,26 @@ TEST(Kill, OfARankWhoseMemoryIsInUseToo) {
                   30),
               "rank " + std::to_string(victim) + ": died of signal 9\n")
         << "round " << round << ", n " << n << ", killed after " << moment_us << " us";
+  }
+}
+
+TEST(Kill, WithinAGroupToo) {
+  std::mt19937 random(a_seed());
+  const Env quiet("TR_LOG", "off");
+  for (const char* protocol : {"Simple", "LL", "LL128"}) {
+    const Env forced("TR_PROTOCOL", protocol);
+    const int n = 2 + static_cast<int>(random() % 3);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(n));
+    const long moment_us = static_cast<long>(random() % 60'000);
+    EXPECT_EQ(run_ranks(
+                  Mode::kProcesses, n,
+                  [&](tr_comm_t comm, int rank, int) -> std::string {
+                    if (rank == victim) die_after_us(moment_us);
+                    return run_groups_until_failure(comm, rank, victim);
+                  },
+                  30),
+              "rank " + std::to_string(victim) + ": died of signal 9\n")
+        << protocol << ", n " << n << ", killed after " << moment_us << " us";
   }
 }
 

@@ -12,8 +12,7 @@ namespace treering::test {
 namespace {
 
 constexpr std::size_t kGuardBytes = 128;
-constexpr std::byte kGuard{0xA5};
-constexpr std::byte kOld{0x5A};  // in receive buffers before the call
+constexpr std::byte kGuard{0xA5}, kOld{0x5A};  // kOld: in receive buffers before the call
 
 std::uint64_t mix(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
@@ -106,25 +105,9 @@ std::vector<std::byte> make_input(const Cell& cell, int rank, std::uint64_t elem
         std::ldexp(1.0 + static_cast<double>(h % 4096) / 4096, static_cast<int>(h >> 16 & 7) - 4);
     if ((h >> 24 & 1) != 0) v = -v;
     if (cell.specials) {
-      switch (h >> 32 & 31) {
-        case 0:
-          v = std::nan("");
-          break;
-        case 1:
-          v = HUGE_VAL;
-          break;
-        case 2:
-          v = -HUGE_VAL;
-          break;
-        case 3:
-          v = -0.0;
-          break;
-        case 4:
-          v = 0.0;
-          break;
-        default:
-          break;
-      }
+      constexpr double kSpecials[] = {NAN, HUGE_VAL, -HUGE_VAL, -0.0, 0.0};
+      const std::uint64_t which = h >> 32 & 31;
+      if (which < std::size(kSpecials)) v = kSpecials[which];
     }
     store_real(at, cell.type, v);
   }
@@ -268,42 +251,152 @@ algos::OracleCall oracle_call(const Cell& cell, int n) {
 }
 
 tr_result_t call_library(const Cell& cell, const Layout& l, const void* in, void* out, tr_op_t op,
-                         int me, tr_comm_t comm) {
+                         int me, tr_comm_t comm, tr_stream_t stream) {
   const auto type = static_cast<tr_type_t>(cell.type);
   const std::uint64_t* counts = l.counts.data();
   const std::uint64_t* displs = l.displs.data();
   switch (cell.algorithm->collective) {
     case Collective::kAllReduce:
-      return tr_all_reduce(in, out, cell.count, type, op, comm, nullptr);
+      return tr_all_reduce(in, out, cell.count, type, op, comm, stream);
     case Collective::kReduce:
-      return tr_reduce(in, out, cell.count, type, op, cell.root, comm, nullptr);
+      return tr_reduce(in, out, cell.count, type, op, cell.root, comm, stream);
     case Collective::kBroadcast:
-      return tr_broadcast(in, out, cell.count, type, cell.root, comm, nullptr);
+      return tr_broadcast(in, out, cell.count, type, cell.root, comm, stream);
     case Collective::kScan:
-      return tr_scan(in, out, cell.count, type, op, comm, nullptr);
+      return tr_scan(in, out, cell.count, type, op, comm, stream);
     case Collective::kExscan:
-      return tr_exscan(in, out, cell.count, type, op, comm, nullptr);
+      return tr_exscan(in, out, cell.count, type, op, comm, stream);
     case Collective::kAllGather:
-      return cell.uneven ? tr_all_gather_v(in, out, counts, displs, type, comm, nullptr)
-                         : tr_all_gather(in, out, cell.count, type, comm, nullptr);
+      return cell.uneven ? tr_all_gather_v(in, out, counts, displs, type, comm, stream)
+                         : tr_all_gather(in, out, cell.count, type, comm, stream);
     case Collective::kReduceScatter:
-      return cell.uneven ? tr_reduce_scatter_v(in, out, counts, type, op, comm, nullptr)
-                         : tr_reduce_scatter(in, out, cell.count, type, op, comm, nullptr);
+      return cell.uneven ? tr_reduce_scatter_v(in, out, counts, type, op, comm, stream)
+                         : tr_reduce_scatter(in, out, cell.count, type, op, comm, stream);
     case Collective::kGather:
       return cell.uneven
-                 ? tr_gather_v(in, counts[me], out, counts, displs, type, cell.root, comm, nullptr)
-                 : tr_gather(in, out, cell.count, type, cell.root, comm, nullptr);
+                 ? tr_gather_v(in, counts[me], out, counts, displs, type, cell.root, comm, stream)
+                 : tr_gather(in, out, cell.count, type, cell.root, comm, stream);
     case Collective::kScatter:
       return cell.uneven
-                 ? tr_scatter_v(in, counts, displs, out, counts[me], type, cell.root, comm, nullptr)
-                 : tr_scatter(in, out, cell.count, type, cell.root, comm, nullptr);
+                 ? tr_scatter_v(in, counts, displs, out, counts[me], type, cell.root, comm, stream)
+                 : tr_scatter(in, out, cell.count, type, cell.root, comm, stream);
     case Collective::kAllToAll:
       return cell.uneven ? tr_all_to_all_v(in, counts, displs, out, l.to_me.data(),
-                                           l.to_me_at.data(), type, comm, nullptr)
-                         : tr_all_to_all(in, out, cell.count, type, comm, nullptr);
+                                           l.to_me_at.data(), type, comm, stream)
+                         : tr_all_to_all(in, out, cell.count, type, comm, stream);
     default:
       return TR_INTERNAL_ERROR;
   }
+}
+
+class Running final : public RunningCell {
+ public:
+  Running(const Cell& cell, int rank, int size, Oracles& oracles, Arena* arena)
+      : cell_(cell),
+        rank_(rank),
+        mine_(layout_of(cell, rank, size)),
+        input_(make_input(cell, rank, mine_.in_elems)),
+        in_(mine_.in_elems * elem_, (cell.shift_in + skew_) * elem_, arena),
+        out_(mine_.out_elems * elem_, (cell.shift_out + 2 * skew_) * elem_, arena) {
+    place();
+    expected_.assign(written().host(), written().host() + written().bytes());
+    const algos::Oracle* oracle = oracles.find(*cell.algorithm, size, cell.root, &error_);
+    if (oracle != nullptr) expect(*oracle, size);
+    in_.store();
+    out_.store();
+  }
+  std::string call(tr_comm_t comm, tr_stream_t stream) override;
+  std::string wrong() override;
+
+ private:
+  // In place, the smaller buffer is a part of the larger one.
+  void place() {
+    std::copy(input_.begin(), input_.end(), in_.host());
+    sendbuf_ = in_.data();
+    recvbuf_ = out_.data();
+    if (!in_place_) return;
+    if (mine_.out_alone) {
+      recvbuf_ = in_.data() + mine_.displs[rank_] * elem_;
+    } else {
+      const std::size_t at = mine_.in_alone ? mine_.displs[rank_] * elem_ : 0;
+      sendbuf_ = out_.data() + at;
+      std::copy(input_.begin(), input_.end(), out_.host() + at);
+    }
+  }
+  void expect(const algos::Oracle& oracle, int size);
+  Buffer& written() { return in_place_ && mine_.out_alone ? in_ : out_; }
+
+  const Cell cell_;
+  const int rank_;
+  const Layout mine_;
+  const Collective collective_ = cell_.algorithm->collective;
+  const std::size_t elem_ = type_bytes(cell_.type);
+  const bool reads_ =
+      (collective_ != Collective::kBroadcast && collective_ != Collective::kScatter) ||
+      rank_ == cell_.root;
+  const bool writes_ = (collective_ != Collective::kReduce && collective_ != Collective::kGather) ||
+                       rank_ == cell_.root;
+  const bool in_place_ = cell_.in_place && reads_ && writes_;
+  const int skew_ = cell_.skewed ? rank_ : 0;
+  const std::vector<std::byte> input_;
+  Buffer in_, out_;
+  const std::byte* sendbuf_ = nullptr;
+  std::byte* recvbuf_ = nullptr;
+  std::vector<std::byte> expected_;  // of written()
+  std::string error_;
+};
+
+void Running::expect(const algos::Oracle& oracle, int size) {
+  std::vector<Layout> layouts;
+  std::vector<std::vector<std::byte>> inputs;
+  for (int r = 0; r < size; ++r) {
+    layouts.push_back(layout_of(cell_, r, size));
+    inputs.push_back(make_input(cell_, r, layouts.back().in_elems));
+  }
+  std::byte* const expected_out = expected_.data() + (recvbuf_ - written().data());
+  const int chunks = mine_.cut ? cell_.algorithm->chunks(size) : size;
+  const Partition cut = Partition::cut(cell_.count, chunks, 64 / elem_);
+  const algos::OracleCall oracle_args = oracle_call(cell_, size);
+  for (int chunk = 0; chunk < chunks && writes_; ++chunk) {
+    const algos::Expr e = oracle.out(rank_, chunk);
+    if (e == algos::kNoExpr) continue;
+    const algos::OraclePart to = out_part(cell_, mine_, cut, chunk);
+    const auto leaf = [&](int r, int of) {
+      return inputs[r].data() + in_part(layouts[r], cut, of).offset * elem_;
+    };
+    const std::vector<std::byte> bytes = oracle.evaluate(e, oracle_args, leaf, to.elems);
+    std::copy(bytes.begin(), bytes.end(), expected_out + to.offset * elem_);
+  }
+}
+
+std::string Running::call(tr_comm_t comm, tr_stream_t stream) {
+  if (!error_.empty()) return error_;
+  tr_op_t op = TR_SUM;
+  if (const tr_result_t r = make_op(cell_, rank_, &op); r != TR_SUCCESS)
+    return failure("operator", r);
+  const tr_result_t result = call_library(cell_, mine_, reads_ ? sendbuf_ : nullptr,
+                                          writes_ ? recvbuf_ : nullptr, op, rank_, comm, stream);
+  if (op >= TR_NUM_BUILTIN_OPS) (void)tr_op_destroy(op);
+  return result == TR_SUCCESS ? "" : failure("call", result);
+}
+
+std::string Running::wrong() {
+  in_.load();
+  out_.load();
+  if (!in_.guards_intact() || !out_.guards_intact()) return "wrote outside a buffer";
+  if (!in_place_ && !std::equal(input_.begin(), input_.end(), in_.host()))
+    return "changed the send buffer";
+  const std::byte* const got = written().host();
+  for (std::size_t i = 0; i < written().bytes(); i += elem_) {
+    if (same_element(got + i, expected_.data() + i, cell_.type)) continue;
+    unsigned long long is = 0, want = 0;
+    std::memcpy(&is, got + i, elem_);
+    std::memcpy(&want, expected_.data() + i, elem_);
+    char text[128];
+    std::snprintf(text, sizeof text, "element %zu is %llx, not %llx", i / elem_, is, want);
+    return text;
+  }
+  return {};
 }
 
 }  // namespace
@@ -334,89 +427,17 @@ const algos::Oracle* Oracles::find(const algos::Algorithm& algorithm, int size, 
   return entries_.back().oracle.get();
 }
 
+std::unique_ptr<RunningCell> RunningCell::make(const Cell& cell, int rank, int size,
+                                               Oracles& oracles, Arena* arena) {
+  return std::make_unique<Running>(cell, rank, size, oracles, arena);
+}
+
 std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles,
                      Arena* arena) {
-  const Collective c = cell.algorithm->collective;
-  const std::size_t elem = type_bytes(cell.type);
-  const bool rooted_in = c == Collective::kBroadcast || c == Collective::kScatter;
-  const bool rooted_out = c == Collective::kReduce || c == Collective::kGather;
-  const bool reads = !rooted_in || rank == cell.root;
-  const bool writes = !rooted_out || rank == cell.root;
-  const bool in_place = cell.in_place && reads && writes;
-  const Layout mine = layout_of(cell, rank, size);
-
-  // In place, the smaller buffer is a part of the larger one.
-  std::vector<std::byte> input = make_input(cell, rank, mine.in_elems);
   if (arena != nullptr) arena->reset();
-  const int skew = cell.skewed ? rank : 0;
-  Buffer in(mine.in_elems * elem, (cell.shift_in + skew) * elem, arena);
-  Buffer out(mine.out_elems * elem, (cell.shift_out + 2 * skew) * elem, arena);
-  std::copy(input.begin(), input.end(), in.host());
-  const std::byte* sendbuf = in.data();
-  std::byte* recvbuf = out.data();
-  if (in_place) {
-    if (mine.out_alone) {
-      recvbuf = in.data() + mine.displs[rank] * elem;
-    } else {
-      const std::size_t at = mine.in_alone ? mine.displs[rank] * elem : 0;
-      sendbuf = out.data() + at;
-      std::copy(input.begin(), input.end(), out.host() + at);
-    }
-  }
-  Buffer& written = in_place && mine.out_alone ? in : out;
-  std::vector<std::byte> expected(written.host(), written.host() + written.bytes());
-  std::byte* expected_out = expected.data() + (recvbuf - written.data());
-
-  std::string error;
-  const algos::Oracle* oracle = oracles.find(*cell.algorithm, size, cell.root, &error);
-  if (oracle == nullptr) return error;
-  const std::uint64_t granule = 64 / elem;
-  const int chunks = mine.cut ? cell.algorithm->chunks(size) : size;
-  const Partition cut = Partition::cut(cell.count, chunks, granule);
-  std::vector<std::vector<std::byte>> inputs(size);
-  std::vector<Layout> layouts;
-  for (int r = 0; r < size; ++r) {
-    layouts.push_back(layout_of(cell, r, size));
-    inputs[r] = make_input(cell, r, layouts[r].in_elems);
-  }
-  const algos::OracleCall oracle_args = oracle_call(cell, size);
-  for (int chunk = 0; chunk < chunks && writes; ++chunk) {
-    const algos::Expr e = oracle->out(rank, chunk);
-    if (e == algos::kNoExpr) continue;
-    const algos::OraclePart to = out_part(cell, mine, cut, chunk);
-    const auto leaf = [&](int r, int of) {
-      return inputs[r].data() + in_part(layouts[r], cut, of).offset * elem;
-    };
-    const std::vector<std::byte> bytes = oracle->evaluate(e, oracle_args, leaf, to.elems);
-    std::copy(bytes.begin(), bytes.end(), expected_out + to.offset * elem);
-  }
-
-  tr_op_t op = TR_SUM;
-  if (const tr_result_t r = make_op(cell, rank, &op); r != TR_SUCCESS)
-    return failure("operator", r);
-  in.store();
-  out.store();
-  const tr_result_t result = call_library(cell, mine, reads ? sendbuf : nullptr,
-                                          writes ? recvbuf : nullptr, op, rank, comm);
-  if (op >= TR_NUM_BUILTIN_OPS) (void)tr_op_destroy(op);
-  if (result != TR_SUCCESS) return failure("call", result);
-
-  in.load();
-  out.load();
-  if (!in.guards_intact() || !out.guards_intact()) return "wrote outside a buffer";
-  if (!in_place && !std::equal(input.begin(), input.end(), in.host()))
-    return "changed the send buffer";
-  for (std::size_t i = 0; i < written.bytes(); i += elem) {
-    if (same_element(written.host() + i, expected.data() + i, cell.type)) continue;
-    char text[128];
-    std::uint64_t got = 0, want = 0;
-    std::memcpy(&got, written.host() + i, elem);
-    std::memcpy(&want, expected.data() + i, elem);
-    std::snprintf(text, sizeof text, "element %zu is %llx, not %llx", i / elem,
-                  static_cast<unsigned long long>(got), static_cast<unsigned long long>(want));
-    return text;
-  }
-  return {};
+  const auto running = RunningCell::make(cell, rank, size, oracles, arena);
+  const std::string failed = running->call(comm, nullptr);
+  return failed.empty() ? running->wrong() : failed;
 }
 
 }  // namespace treering::test

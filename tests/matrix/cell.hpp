@@ -89,8 +89,21 @@ class Arena {
   std::string error_;
 };
 
-// Makes the call on this rank and compares every byte of both buffers, guards included, with the
-// oracle. Returns what is wrong. arena: where the buffers lie; nullptr: in memory of their own.
+// A cell on this rank, in steps: its buffers, with the inputs; the call; the comparison of every
+// byte of both buffers, guards included, with the oracle.
+class RunningCell {
+ public:
+  // arena: where the buffers lie; nullptr: in memory of their own.
+  static std::unique_ptr<RunningCell> make(const Cell& cell, int rank, int size, Oracles& oracles,
+                                           Arena* arena);
+  virtual ~RunningCell() = default;
+  // What went wrong; empty if nothing. On a stream, or in a group, the call may still be running.
+  virtual std::string call(tr_comm_t comm, tr_stream_t stream) = 0;
+  // When it has ended: what is wrong.
+  virtual std::string wrong() = 0;
+};
+
+// All of them, one after another. The arena is reset before.
 std::string run_cell(const Cell& cell, tr_comm_t comm, int rank, int size, Oracles& oracles,
                      Arena* arena);
 

@@ -38,7 +38,29 @@ TEST(Launches, SendsAndReceivesAreOne) {
 
 TEST(Launches, CollectivesOfTheCommunicatorDivideThem) {
   EXPECT_EQ(launches({send(0), collective(1, 2), collective(1, 3), recv(4), send(5)}),
-            (Launches{{0}, {1}, {2}, {3, 4}}));
+            (Launches{{0}, {1, 2}, {3, 4}}));
+}
+
+TEST(Launches, NeighbouringCollectivesAreOne) {
+  EXPECT_EQ(launches({collective(0, 1), collective(1, 0), collective(0, 0)}),
+            (Launches{{0, 1, 2}}));  // whatever they share
+  EXPECT_EQ(launches({collective(0, 1), send(2), collective(3, 4), collective(5, 6)}),
+            (Launches{{0}, {1}, {2, 3}}));
+  EXPECT_EQ(launches({collective(0, 1), collective(2, 3, &g_other), collective(4, 5)}),
+            (Launches{{0}, {1}, {2}}));
+  EXPECT_EQ(launches({collective(0, 1), on_host(collective(2, 3)), collective(4, 5)}),
+            (Launches{{0}, {1}, {2}}));
+  // What lies between may go to an earlier launch; the collectives keep their places.
+  EXPECT_EQ(launches({send(0), collective(2, 3, &g_other), recv(1), collective(4, 5, &g_other)}),
+            (Launches{{0, 2}, {1, 3}}));
+}
+
+TEST(Launches, AStreamWaitsForNoOther) {
+  std::vector<GroupedCall> calls{collective(0, 1), collective(2, 3), collective(4, 5)};
+  calls[1].stream = g_memory;
+  EXPECT_EQ(launches(calls), (Launches{{0}, {1}, {2}}));
+  calls[2].stream = g_memory;
+  EXPECT_EQ(launches(calls), (Launches{{0}, {1, 2}}));
 }
 
 TEST(Launches, OtherCommunicatorsAndHostMemoryDoNot) {

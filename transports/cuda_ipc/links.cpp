@@ -138,7 +138,10 @@ Status CudaLinks::fill_table() {
       }
     }
   }
-  return stream_.copy(table_.ends, ends.data(), ends.size() * sizeof ends[0]);
+  TR_RETURN_IF_ERROR(stream_.copy(table_.ends, ends.data(), ends.size() * sizeof ends[0]));
+  const std::vector<DeviceJunction> junctions(static_cast<std::size_t>(layout_.channels + 1));
+  table_.junctions = reinterpret_cast<DeviceJunction*>(slab_.base() + layout_.junctions());
+  return stream_.copy(table_.junctions, junctions.data(), junctions.size() * sizeof junctions[0]);
 }
 
 // Do lines of 128 bytes that this rank's kernels store arrive whole, everywhere? (LL128.) In the

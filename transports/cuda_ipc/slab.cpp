@@ -59,9 +59,15 @@ std::size_t SlabLayout::ends() const {
   return at;
 }
 
+std::size_t SlabLayout::junctions() const {
+  const std::size_t bytes =
+      sizeof(DeviceLinkEnds) *
+      static_cast<std::size_t>(kNumDeviceProtocols * channels * kNumDeviceLinkClasses * size);
+  return ends() + (bytes + kLine - 1) / kLine * kLine;
+}
+
 std::size_t SlabLayout::bytes() const {
-  return ends() + sizeof(DeviceLinkEnds) * static_cast<std::size_t>(kNumDeviceProtocols * channels *
-                                                                    kNumDeviceLinkClasses * size);
+  return junctions() + sizeof(DeviceJunction) * static_cast<std::size_t>(channels + 1);
 }
 
 struct Slab::Memory {

@@ -22,7 +22,7 @@
 namespace treering::cuda_ipc {
 
 // Where things lie in a slab; the same on all ranks. A slab of pinned memory (pinned.hpp) is laid
-// out alike, for those few ranks that write there, and has no `ends`.
+// out alike, for those few ranks that write there, and has no `ends` and no `junctions`.
 struct SlabLayout {
   int size = 0;  // ranks that write there
   int channels = 0;
@@ -41,6 +41,7 @@ struct SlabLayout {
   std::size_t hello(int peer) const;  // 64 bits that the peer writes to show that it can
   std::size_t stream_words() const;   // DeviceLinks::stream_words
   std::size_t ends() const;           // DeviceLinkEnds of the rank itself
+  std::size_t junctions() const;      // its DeviceJunctions
   std::size_t bytes() const;
 
  private:
