@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <source_location>
 #include <utility>
 
@@ -12,9 +13,13 @@ namespace example {
 
 using Where = std::source_location;
 
+// Ranks may be threads that fail together: the first one speaks, and ends the program at once.
 [[noreturn]] inline void stop(const tr::Error& error, const Where& where) {
+  static std::mutex first;
+  first.lock();
+  std::fflush(stdout);
   std::fprintf(stderr, "%s:%u: %s\n", where.file_name(), where.line(), error.message.c_str());
-  std::exit(1);
+  std::_Exit(1);
 }
 
 template <class T>

@@ -4,15 +4,12 @@
 #include <chrono>
 #include <cinttypes>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <numeric>
 #include <optional>
-#include <thread>
 
 #include "treering/parallel/trace.hpp"
 
-#include "device.hpp"
 #include "must.hpp"
 #include "train/faults.hpp"
 #include "train/measure.hpp"
@@ -29,15 +26,6 @@ using Rows = std::vector<std::int64_t>;
 
 double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
-
-std::unique_ptr<Compute> compute_for(const Options& options) {
-  if (options.backend == "count") return must(make_host_compute("dry"));
-  std::string gemm = options.gemm;
-  if (options.device == "host" && gemm == "auto") gemm = have_openblas() ? "openblas" : "ref";
-  // Ranks that are threads share the first GPU: their communicator was made on it.
-  const int number = options.backend == "threads" ? 0 : example::local_rank();
-  return must(example::make_device(options.device, gemm, number));
 }
 
 class Loop {
@@ -178,13 +166,23 @@ StepReport Loop::step(std::int64_t position) {
   score_.correct += report.score.correct;
   score_.rows += report.score.rows;
   norm_ = report.gradient_norm;
+  const bool is_finite = std::isfinite(report.score.loss_sum) && std::isfinite(norm_);
+  if (!is_finite && !options_.trainer.scaler.is_on() && !compute_.is_dry()) {
+    must(tr::Status(
+        tr::Error{TR_INVALID_ARGUMENT,
+                  "step " + std::to_string(trainer_->steps()) +
+                      ": the loss or its gradient is not finite; a smaller --lr may help, "
+                      "and --nan-check names the rank and layer"}));
+  }
   scale_ = report.loss_scale;
   optimizer_s_ += report.optimizer_s;
   if (serial_) {
     const StepReport alone = must(serial_->step(*task_.data.train, rows));
     const double difference =
         std::abs(alone.score.loss_sum - report.score.loss_sum) / std::abs(alone.score.loss_sum);
-    worst_difference_ = std::max(worst_difference_, difference);
+    // A NaN stays.
+    if (!(difference <= worst_difference_)) worst_difference_ = difference;
+    if (std::isnan(difference)) worst_difference_ = HUGE_VAL;
   }
   return report;
 }
@@ -325,13 +323,19 @@ int Loop::end() {
     report_.json(text);
   }
   if (serial_) {
-    constexpr double kTolerance = 2e-6;
-    std::printf("against a serial run: %s\n",
-                worst_difference_ == 0.0 ? "every loss is equal bit for bit"
-                                         : ("losses differ by at most " +
-                                            std::to_string(worst_difference_ * 1e6) + " millionths")
-                                               .c_str());
-    if (worst_difference_ > kTolerance) return 4;
+    // Roundings grow while parameters move: a ReLU near 0 may decide otherwise.
+    const bool is_short = size_of(options_.trainer.type) < 4 || hook_ != nullptr;
+    const double limit = is_short ? 5e-2 : trainer_->steps() <= 100 ? 2e-5 : 1e-3;
+    if (worst_difference_ == 0.0) {
+      std::printf("against a serial run: every loss is equal bit for bit\n");
+    } else {
+      std::printf("against a serial run: losses differ by at most %.3g millionths (allowed: %g)\n",
+                  worst_difference_ * 1e6, limit * 1e6);
+    }
+    if (!(worst_difference_ <= limit)) {
+      std::fprintf(stderr, "--verify: the losses are not those of a serial run\n");
+      return 4;
+    }
   }
   if (task_.data.test && last_test_accuracy_ < options_.min_accuracy) {
     if (is_first()) {
@@ -380,51 +384,11 @@ int Loop::run() {
   return end();
 }
 
+}  // namespace
+
 int train_on_rank(const Options& options, std::unique_ptr<Comm> world,
                   std::unique_ptr<Compute> compute) {
   return Loop(options, std::move(world), std::move(compute)).run();
-}
-
-int train_on_threads(const Options& options, std::vector<std::unique_ptr<Comm>> comms) {
-  std::vector<int> status(comms.size(), 1);
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < comms.size(); ++r) {
-    threads.emplace_back([&, r, comm = std::move(comms[r])]() mutable {
-      status[r] = train_on_rank(options, std::move(comm), compute_for(options));
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  return *std::max_element(status.begin(), status.end());
-}
-
-}  // namespace
-
-int train_with_backend(const Options& options) {
-  if (options.print_config) return 0;
-  const MeshShape& mesh = options.trainer.mesh;
-  const int ranks = options.ranks > 0 ? options.ranks : std::max(1, mesh.dp) * mesh.pp * mesh.tp;
-  if (options.timeout_s > 0) {
-    ::setenv("TR_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
-  }
-  if (options.device == "cuda") {
-    // Kernels are loaded at once: to load one later may wait for a rank's on the same GPU, that
-    // waits for this one. And each stream has a queue of its own there.
-    ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    // All groups of all ranks must find room on the GPU that threads share.
-    if (options.backend == "threads") ::setenv("TR_CUDA_CHANNELS", "1", 0);
-  }
-  if (options.backend == "threads") {
-    return train_on_threads(options, must(make_threads_comms(ranks)));
-  }
-  // First: it chooses the GPU that the communicator is made on.
-  std::unique_ptr<Compute> compute = compute_for(options);
-  if (options.backend == "count") {
-    Options one_step = options;
-    one_step.steps = 1;
-    return train_on_rank(one_step, make_count_comm(0, ranks), std::move(compute));
-  }
-  return train_on_rank(options, must(make_world(options.backend)), std::move(compute));
 }
 
 }  // namespace train

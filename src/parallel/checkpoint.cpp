@@ -87,6 +87,7 @@ Result<std::string> content_of(Mesh& mesh, const Model& model, Compute& compute,
     }
   }
   if (Status s = compute.synchronize(); !s) return s.error();
+  header.checksum = checksum_of(elements);
   return to_text(header) + elements;
 }
 
@@ -187,7 +188,9 @@ Result<Reader> Reader::open(const std::string& dir) {
   if (!text) return Error{TR_INVALID_ARGUMENT, "no checkpoint: " + text.error().message};
   std::int64_t step = 0;
   const std::string& digits = text.value();
-  if (std::from_chars(digits.data(), digits.data() + digits.size(), step).ec != std::errc()) {
+  const char* const digits_end = digits.data() + digits.size();
+  const auto parsed = std::from_chars(digits.data(), digits_end, step);
+  if (parsed.ec != std::errc() || std::string_view(parsed.ptr, digits_end) != "\n") {
     return Error{TR_INVALID_ARGUMENT, latest + " does not hold the number of a step"};
   }
   const fs::path folder = step_folder(dir, step);
@@ -199,6 +202,15 @@ Result<Reader> Reader::open(const std::string& dir) {
     file.bytes = std::move(bytes).value();
     Result<CheckpointHeader> header = parse_header(file.bytes, &file.elements_at);
     if (!header) return in_file(file.path, header.error());
+    const auto elements = std::string_view(file.bytes).substr(file.elements_at);
+    if (checksum_of(elements) != header.value().checksum) {
+      return Error{TR_INVALID_ARGUMENT,
+                   file.path + " is cut short or damaged: its checksum is another"};
+    }
+    if (header.value().state.step != step) {
+      return Error{TR_INVALID_ARGUMENT,
+                   file.path + " is of step " + std::to_string(header.value().state.step)};
+    }
     file.header = std::move(header).value();
     reader.files_.push_back(std::move(file));
     const CheckpointHeader& mine = reader.files_.back().header;
@@ -231,7 +243,7 @@ Result<Reader::Global> Reader::read(const ParameterSpec& spec) const {
       at += parts * bytes;
       if (piece.number != spec.number) continue;
       const Slice slice = Slice::of(spec, piece.layout, piece.tp_rank, piece.tp_size);
-      if (piece.first + piece.count > slice.elements()) {
+      if (piece.first > slice.elements() || piece.count > slice.elements() - piece.first) {
         return Error{TR_INVALID_ARGUMENT,
                      file.path + " holds more of " + spec.name() + " than there is"};
       }
@@ -263,11 +275,13 @@ Result<Reader::Global> Reader::read(const ParameterSpec& spec) const {
 // The elements of `view`, which are this rank's local ones from piece.first on.
 Status load_view(Compute& compute, const std::string& global, const Slice& slice,
                  std::int64_t first, const View& view, const std::string& what) {
-  if (view.is_empty()) return {};
-  if (global.empty()) {
+  if (view.is_empty() != global.empty()) {
     return Error{TR_INVALID_ARGUMENT,
-                 "the checkpoint has no " + what + ": it was written with another optimizer"};
+                 std::string("the checkpoint has ") + (global.empty() ? "no " : "") + what +
+                     ", and this training " + (global.empty() ? "needs them" : "has none") +
+                     ": it was written with another optimizer"};
   }
+  if (view.is_empty()) return {};
   const std::size_t size = size_of(view.type);
   std::string local(view.bytes(), '\0');
   for (std::int64_t i = 0; i < view.elements(); ++i) {

@@ -1,8 +1,9 @@
 #include "parallel/checkpoint_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
@@ -43,13 +44,24 @@ Result<DType> type_from(const std::string& name) {
 
 }  // namespace
 
+// FNV-1a, eight bytes at a time.
+std::uint64_t checksum_of(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min<std::size_t>(8, bytes.size() - i));
+    hash = (hash ^ word) * 0x100000001b3u;
+  }
+  return hash;
+}
+
 std::string to_text(const CheckpointHeader& h) {
   std::ostringstream out;
   out.precision(17);
   out << kMagic << "\nmodel " << h.model << "\ntype " << name_of(h.type) << "\nranks " << h.ranks
       << "\nstep " << h.state.step << "\nposition " << h.state.position << "\nseed " << h.state.seed
       << "\nloss_scale " << h.state.loss_scale << "\nclean_steps " << h.state.clean_steps
-      << "\npieces " << h.pieces.size() << '\n';
+      << "\nchecksum " << h.checksum << "\npieces " << h.pieces.size() << '\n';
   for (const PieceHeader& p : h.pieces) {
     out << p.number << ' ' << p.tp_rank << ' ' << p.tp_size << ' ' << static_cast<int>(p.layout)
         << ' ' << p.first << ' ' << p.count << ' ' << p.has_m << ' ' << p.has_v << '\n';
@@ -82,13 +94,18 @@ Result<CheckpointHeader> parse_header(const std::string& text, std::size_t* end)
   if (!read("type", type) || !read("ranks", h.ranks) || !read("step", h.state.step) ||
       !read("position", h.state.position) || !read("seed", h.state.seed) ||
       !read("loss_scale", h.state.loss_scale) || !read("clean_steps", h.state.clean_steps) ||
-      !read("pieces", pieces)) {
+      !read("checksum", h.checksum) || !read("pieces", pieces)) {
     return bad("a line is missing after '" + key + "'");
   }
   Result<DType> known = type_from(type);
   if (!known) return bad(known.error().message);
   h.type = known.value();
   if (h.ranks < 1) return bad("no ranks");
+  const TrainingState& state = h.state;
+  if (state.step < 0 || state.position < 0 || state.clean_steps < 0 ||
+      !std::isfinite(state.loss_scale) || state.loss_scale <= 0) {
+    return bad("its state makes no sense");
+  }
   for (std::size_t i = 0; i < pieces; ++i) {
     PieceHeader p;
     int layout = 0;

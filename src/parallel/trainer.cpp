@@ -277,6 +277,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(std::unique_ptr<Comm> world, Co
   if (options.hook != nullptr && options.zero != 0) {
     return invalid("gradient compression works with zero 0 only");
   }
+  if (options.check_finite && options.scaler.is_on()) {
+    return invalid("check_finite and a loss scaler: an overflow is what the scaler looks for");
+  }
   if (Status s = model.check(options.mesh.tp); !s) return s.error();
   Result<std::vector<int>> layers = stage_layers(model, options);
   if (!layers) return layers.error();

@@ -107,6 +107,7 @@ Row compare(const std::string& name, const std::string& optimizer, const MeshSha
       at += count;
       if (rank != 0) continue;
       const double loss = report.value().score.loss_sum / static_cast<double>(count);
+      ASSERT_TRUE(std::isfinite(loss) && std::isfinite(report.value().gradient_norm));
       worst.loss = std::max(worst.loss, std::abs(loss / row.loss - 1));
       worst.norm = std::max(worst.norm, std::abs(report.value().gradient_norm / row.norm - 1));
     }

@@ -124,7 +124,9 @@ inline double largest_difference(const std::vector<double>& a, const std::vector
   EXPECT_EQ(a.size(), b.size());
   double worst = a.size() == b.size() ? 0.0 : 1e9;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(a[i]));
+    const double difference = std::abs(a[i] - b[i]) / std::abs(a[i]);
+    if (std::isnan(difference)) return HUGE_VAL;  // std::max would forget it
+    worst = std::max(worst, difference);
   }
   return worst;
 }
