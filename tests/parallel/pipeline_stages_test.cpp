@@ -164,7 +164,7 @@ void run(const Model& model, const Schedule& schedule, std::int64_t rows, Gradie
 constexpr std::pair<const char*, int> kAll[] = {
     {"naive", 1}, {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb-h1", 1}};
 
-TEST(PipelineStages, EveryScheduleHasTheSerialRunsBits) {
+TEST(V6Pipeline, EveryScheduleHasTheSerialRunsBits) {
   const Model model = perceptron({6, 9, 7, 8, 5, 9, 6, 7, 4}, Loss::kMeanSquare);
   for (const int m : {4, 12}) {
     const std::int64_t rows = 3 * m - 1;  // the last micro-batch is short
