@@ -100,9 +100,10 @@ void use(const Graph& graph) {
     EXPECT_TRUE(from_xml.ok()) << from_xml.status().message();
   }
   const std::vector<NodeId> ends = graph.endpoints();
+  const Paths paths(graph);
   for (std::size_t i = 0; i < std::min<std::size_t>(ends.size(), 12); ++i) {
     for (std::size_t j = 0; j < std::min<std::size_t>(ends.size(), 12); ++j) {
-      const Path path = best_path(graph, ends[i], ends[j]);
+      const Path path = paths.best(ends[i], ends[j]);
       EXPECT_GE(path.gb_s, 0);
       EXPECT_EQ(path.path == PathClass::kSelf, i == j);
     }
