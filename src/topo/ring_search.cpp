@@ -24,10 +24,11 @@ class ColumnSearch {
 
   RingSolution run() {
     bool proven = false;
-    while (!proven && circles_.size() < kMaxColumns && !used_up()) proven = !add_better();
+    const auto goes_on = [&] { return circles_.size() < kMaxColumns && !used_up(); };
+    while (!proven && (circles_.empty() || goes_on())) proven = !add_better();
     solution_.circles = circles_;
     solution_.gb_s = packing_.amounts();
-    solution_.cut_short = !proven;
+    solution_.cut_short = !proven || problem_.vertices() > kMaxExact;
     prove();
     even_out();
     if (!solution_.even) thin_out();
@@ -96,7 +97,7 @@ class ColumnSearch {
   void prove() {
     solution_.prices = packing_.prices();
     const TourCosts costs = costs_at(solution_.prices, 0);
-    if (costs.n > kMaxExact) return;
+    if (costs.n > kMaxExact || used_up()) return;
     const Tour tour = exact_tour(costs, solution_.steps);
     if (!tour.exists() || tour.cost <= 0) return;
     for (std::size_t i = 0; i < solution_.prices.size(); ++i) {
@@ -129,6 +130,12 @@ class ColumnSearch {
     solution_.gb_s = std::move(kept.gb_s);
   }
 
+  void keep_best(std::size_t pairs) {
+    RingSolution kept = best_of(pairs);
+    solution_.steps += kept.steps;
+    keep(std::move(kept));
+  }
+
   void thin_out() {
     const double all = solution_.total();
     const auto in_use = [&] {
@@ -136,14 +143,13 @@ class ColumnSearch {
           std::count_if(solution_.gb_s.begin(), solution_.gb_s.end(),
                         [&](double gb_s) { return gb_s > all * kEnough; }));
     };
-    keep(best_of(in_use()));
-    while (solution_.circles.size() > 1) {
-      const bool many = static_cast<int>(solution_.circles.size()) > options_.max_pairs;
+    keep_best(std::min(in_use(), static_cast<std::size_t>(options_.max_pairs)));
+    while (solution_.circles.size() > 1 && !used_up()) {
       const double least = *std::min_element(solution_.gb_s.begin(), solution_.gb_s.end());
-      if (!many && least >= all * kLeastShare) return;
+      if (least >= all * kLeastShare) return;
       RingSolution fewer = best_of(solution_.circles.size() - 1);
       solution_.steps += fewer.steps;
-      if (!many && fewer.total() < all * (1 - kMostLoss)) return;
+      if (fewer.total() < all * (1 - kMostLoss)) return;
       keep(std::move(fewer));
     }
   }
