@@ -97,6 +97,7 @@ class ClusterSearch {
 
   const Route* route(NodeId a, NodeId b, std::size_t rail) {
     const Path path = paths_.best(a, b, rail);
+    if (path.hops.empty()) rings_.joined = false;
     Route route;
     route.path = path.path;
     for (const Hop& hop : path.hops) route.resources.push_back(index_of(hop.link));

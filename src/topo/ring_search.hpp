@@ -36,6 +36,7 @@ struct ClusterRings {
   RingProblem problem;  // without routes
   std::vector<std::unique_ptr<Route>> routes;
   RingSolution solution;
+  bool joined = true;              // false: some neighbours have no path
   std::vector<std::size_t> rails;  // of the circles
   std::vector<std::size_t> group_sizes;
   std::vector<std::string> reasons;

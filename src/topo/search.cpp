@@ -172,6 +172,11 @@ Result<RingPlan> rings_of_cluster(const Graph& graph, const SearchOptions& optio
                             "cannot be given");
   }
   const ClusterRings rings = solve_cluster(graph, machines, options);
+  if (!rings.joined) {
+    return invalid_argument(graph.name +
+                            " has machines that no network or NVLink joins: there is "
+                            "no ring");
+  }
   RingPlan plan = Planner(graph, rings.problem, rings.solution).plan();
   plan.reasons = rings.reasons;
   plan.group_sizes = rings.group_sizes;

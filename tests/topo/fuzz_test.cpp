@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/topo/util.hpp"
+#include "topo/search.hpp"
 #include "topo/write.hpp"
 
 namespace treering::topo {
@@ -106,6 +107,15 @@ void use(const Graph& graph) {
       const Path path = paths.best(ends[i], ends[j]);
       EXPECT_GE(path.gb_s, 0);
       EXPECT_EQ(path.path == PathClass::kSelf, i == j);
+    }
+  }
+  if (graph.all(NodeKind::kGpu).size() <= 8) {
+    SearchOptions options;
+    options.max_steps = 100'000;
+    const Result<RingPlan> rings = find_rings(graph, options);
+    if (rings.ok()) {
+      EXPECT_GT(rings.value().gb_s, 0);
+      EXPECT_GT(find_trees(graph, rings.value(), options).gb_s, 0);
     }
   }
   for (const Link& link : graph.links) EXPECT_GT(link.a_to_b_gb_s, 0);
