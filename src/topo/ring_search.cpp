@@ -9,8 +9,8 @@
 namespace treering::topo {
 namespace {
 
-constexpr double kCrossingWeight =
-    1e-5;                         // decides among equals, and costs no bandwidth that counts
+// Decides among equals, and costs no bandwidth that counts.
+constexpr double kCrossingWeight = 1e-5;
 constexpr double kEnough = 1e-7;  // a tour that is cheaper by less is not better
 constexpr int kMaxColumns = 400;
 constexpr int kMaxEqualPairs = 12;

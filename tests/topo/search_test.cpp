@@ -233,6 +233,24 @@ TEST(Search, ThousandMachinesTakeFewSteps) {
   expect_sound_trees(domains, many, find_trees(domains, many, {}), 1);
 }
 
+// Machines of 4 domains of 8: from one domain to the next a ring stays on one place.
+TEST(Search, DomainsMeetAtTheSamePlace) {
+  const Graph graph = graph_of(cluster_yaml(4, 8, 8, 1));
+  const RingPlan plan = rings_of(graph);
+  EXPECT_EQ(plan.rings.size(), 8u);
+  const auto number = [&](NodeId id) { return std::stoi(graph.at(id).name.substr(1)) - 1000; };
+  for (const Ring& ring : plan.rings) {
+    int crossings = 0;
+    for (std::size_t i = 0; i < ring.order.size(); ++i) {
+      const int a = number(ring.order[i]), b = number(ring.order[(i + 1) % ring.order.size()]);
+      if (a / 8 == b / 8) continue;
+      ++crossings;
+      EXPECT_EQ(a % 8, b % 8);
+    }
+    EXPECT_EQ(crossings, 4);
+  }
+}
+
 TEST(Search, ClustersUseAllRails) {
   const Graph graph = graph_of(cluster_yaml(4, 8, 0, 2));
   const RingPlan plan = rings_of(graph);

@@ -12,8 +12,8 @@ namespace {
 
 using namespace topo;
 
-constexpr std::size_t kMostDrawn = 40;  // members of a circle
-constexpr double kSize = 250, kRadius = 88;
+constexpr std::size_t kMostDrawn = 40;                       // members of a circle
+constexpr double kWidth = 330, kHeight = 250, kRadius = 88;  // names need room at the sides
 
 class CircleDrawing {
  public:
@@ -21,8 +21,8 @@ class CircleDrawing {
       : graph_(graph), paths_(graph), plan_(plan) {}
 
   std::string draw(const Ring& ring) const {
-    std::string text = "<svg viewBox=\"0 0 " + number(kSize) + " " + number(kSize) + "\" width=\"" +
-                       number(kSize) + "\" height=\"" + number(kSize) +
+    std::string text = "<svg viewBox=\"0 0 " + number(kWidth) + " " + number(kHeight) +
+                       "\" width=\"" + number(kWidth) + "\" height=\"" + number(kHeight) +
                        "\" role=\"img\" aria-label=\"" + escaped(ring_text(graph_, ring)) + "\">";
     const std::size_t n = ring.order.size();
     for (std::size_t i = 0; i < n; ++i) {
@@ -41,7 +41,7 @@ class CircleDrawing {
     const double angle =
         2 * std::numbers::pi * static_cast<double>(at) / static_cast<double>(plan_.members.size()) -
         std::numbers::pi / 2;
-    return {kSize / 2 + radius * std::cos(angle), kSize / 2 + radius * std::sin(angle)};
+    return {kWidth / 2 + radius * std::cos(angle), kHeight / 2 + radius * std::sin(angle)};
   }
 
   std::string line(NodeId from, NodeId to) const {
