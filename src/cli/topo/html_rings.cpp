@@ -13,7 +13,7 @@ namespace {
 using namespace topo;
 
 constexpr std::size_t kMostDrawn = 40;                       // members of a circle
-constexpr double kWidth = 330, kHeight = 250, kRadius = 88;  // names need room at the sides
+constexpr double kWidth = 400, kHeight = 250, kRadius = 88;  // names need room at the sides
 
 class CircleDrawing {
  public:
@@ -57,14 +57,17 @@ class CircleDrawing {
 
   std::string label(const Ring& ring, NodeId member) const {
     const auto [x, y] = place(member, kRadius);
-    const auto [tx, ty] = place(member, kRadius + 21);
+    const auto [tx, ty] = place(member, kRadius + 14);
+    // Away from the circle.
+    const bool middle = std::abs(tx - kWidth / 2) < 1;
+    const char* anchor = middle ? "middle" : tx < kWidth / 2 ? "end" : "start";
     std::string name = graph_.at(member).name;
     if (ring.nic_in != kNone && ring.order.front() == member)
       name += " <- " + graph_.at(ring.nic_in).name;
     if (ring.nic_in != kNone && ring.order.back() == member)
       name += " -> " + graph_.at(ring.nic_out).name;
     return "<circle class=\"member\" cx=\"" + number(x) + "\" cy=\"" + number(y) +
-           "\" r=\"5\"/><text class=\"detail\" text-anchor=\"middle\" x=\"" + number(tx) +
+           "\" r=\"5\"/><text class=\"detail\" text-anchor=\"" + anchor + "\" x=\"" + number(tx) +
            "\" y=\"" + number(ty + 4) + "\">" + escaped(shortened(name, 22)) + "</text>";
   }
 
