@@ -5,10 +5,7 @@
 // scan", Parallel Computing 2009. In one tree half of the ranks are leaves and only send or only
 // receive; a second tree in which those ranks are inner nodes puts the idle direction to use.
 //
-// Both trees are in-order trees: the left subtree of a node holds lower positions, the right
-// subtree higher ones. The lowest one bit of a position says how high it stands, so the odd
-// positions are the leaves. Tree 0 gives member i (0, 1, ...) position i+1; tree 1 gives it
-// position i+2 and leaves position 1 empty: an inner node of one tree is a leaf of the other. With
+// Their shape is core/double_tree.hpp's: an inner node of one tree is a leaf of the other. With
 // ranks as members the fold of a tree is in rank order.
 //
 // Tree t serves chunk t over channel t, with its own up lane and down lane. Rounds follow each
@@ -18,6 +15,7 @@
 #pragma once
 
 #include "algos/prims.hpp"
+#include "core/double_tree.hpp"
 
 namespace treering::algos::tree {
 
@@ -27,27 +25,13 @@ struct Node {
   Peers children;
 };
 
-// The root of a tree over the positions 1..last: the highest power of two.
-TR_HD constexpr int root_position(int last) {
-  int top = 1;
-  while (top * 2 <= last) top *= 2;
-  return top;
-}
-
 // Positions begin at 1 + shift (0 or 1); those below are empty. So are the positions beyond the
 // last one; the left child takes the place of an inner node that is missing there.
 TR_HD constexpr Node node(int members, int member, int shift) {
   const int first = 1 + shift, last = members + shift, position = member + first;
   const int low_bit = position & -position;
   Node result;
-  if (position != root_position(last)) {
-    int parent = position, step = low_bit;
-    do {
-      parent = (parent - step) | (step * 2);
-      step *= 2;
-    } while (parent > last);
-    result.parent = parent - first;
-  }
+  result.parent = double_tree::parent(members, member, shift);
   if (low_bit > 1) {
     const int left = position - low_bit / 2;
     if (left >= first) result.children.add(left - first);
@@ -58,9 +42,7 @@ TR_HD constexpr Node node(int members, int member, int shift) {
   return result;
 }
 
-TR_HD constexpr int root_member(int members, int shift) {
-  return root_position(members + shift) - 1 - shift;
-}
+using double_tree::root_member;
 
 // Up: children -> node -> parent, folding; down: parent -> node -> children. Where they meet, at
 // the tree's root, the fold is complete and turns around.

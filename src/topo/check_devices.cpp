@@ -152,9 +152,10 @@ void check_devices(Graph& graph) {
 void check_stated(Graph& graph) {
   int wrong = 0;
   std::string example;
+  const Paths paths(graph);
   for (const StatedPair& stated : graph.stated) {
     if (stated.path == PathClass::kNvlink) continue;
-    const Path path = tree_path(graph, stated.a, stated.b);
+    const Path path = paths.tree(stated.a, stated.b);
     if (path.path == stated.path || path.path == PathClass::kNoPath) continue;
     if (wrong++ == 0) {
       example = graph.at(stated.a).name + " and " + graph.at(stated.b).name + " are said to be " +

@@ -93,11 +93,11 @@ void check_cards(Graph& graph) {
   }
 }
 
-PathClass class_of(const Graph& graph, NodeId gpu, NodeId nic) {
+PathClass class_of(const Graph& graph, const Paths& paths, NodeId gpu, NodeId nic) {
   for (const StatedPair& stated : graph.stated) {
     if (stated.a == gpu && stated.b == nic) return stated.path;
   }
-  return tree_path(graph, gpu, nic).path;
+  return paths.tree(gpu, nic).path;
 }
 
 struct Nearest {
@@ -105,10 +105,11 @@ struct Nearest {
   std::vector<NodeId> nics;
 };
 
-Nearest nearest_of(const Graph& graph, NodeId gpu, const std::vector<NodeId>& nics) {
+Nearest nearest_of(const Graph& graph, const Paths& paths, NodeId gpu,
+                   const std::vector<NodeId>& nics) {
   Nearest nearest;
   for (NodeId nic : nics) {
-    const PathClass path = class_of(graph, gpu, nic);
+    const PathClass path = class_of(graph, paths, gpu, nic);
     if (path < nearest.path) nearest = {path, {}};
     if (path == nearest.path) nearest.nics.push_back(nic);
   }
@@ -173,7 +174,8 @@ void check_nics(Graph& graph) {
     std::erase_if(nics, [&](NodeId id) { return graph.at(id).port_gbit_s <= kSlowGbitS; });
     if (nics.empty() || gpus.empty()) continue;
     std::vector<Nearest> near;
-    for (NodeId gpu : gpus) near.push_back(nearest_of(graph, gpu, nics));
+    const Paths paths(graph);
+    for (NodeId gpu : gpus) near.push_back(nearest_of(graph, paths, gpu, nics));
     check_distance(graph, gpus, near, nics.size());
     check_order(graph, gpus, near);
   }

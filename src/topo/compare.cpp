@@ -17,8 +17,8 @@ std::vector<NodeId> gpus_of(const Graph& graph) {
 }
 
 // NCCL's format knows no host bridges, so NODE and PHB are the same to it.
-std::string label_of(const Graph& graph, NodeId a, NodeId b) {
-  const Path path = best_path(graph, a, b);
+std::string label_of(const Paths& paths, NodeId a, NodeId b) {
+  const Path path = paths.best(a, b);
   return path.path == PathClass::kNode ? "PHB" : path_label(path);
 }
 
@@ -50,11 +50,12 @@ void compare(Graph& graph, const Graph& other) {
     return;
   }
   Differences pairs, cpus;
+  const Paths paths_here(graph), paths_there(other);
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const std::string& name = graph.at(ours[i]).name;
     for (std::size_t j = i + 1; j < ours.size(); ++j) {
-      const std::string here = label_of(graph, ours[i], ours[j]);
-      const std::string there = label_of(other, theirs[i], theirs[j]);
+      const std::string here = label_of(paths_here, ours[i], ours[j]);
+      const std::string there = label_of(paths_there, theirs[i], theirs[j]);
       if (here == there) continue;
       pairs.add(name + " and " + graph.at(ours[j]).name + " are " + here + " here, " + there +
                 " there");

@@ -46,39 +46,73 @@ PathClass classify(const Graph& graph, NodeId top, const std::vector<NodeId>& be
   }
 }
 
-// Over NUMA nodes: the link between them, where both sides have one.
-void cross_sockets(const Graph& graph, Path& path, NodeId from_numa, NodeId to_numa) {
-  if (from_numa == kNone || to_numa == kNone || from_numa == to_numa) return;
-  const LinkId socket = graph.find_link(from_numa, to_numa, LinkKind::kSocket);
-  if (socket != kNone) add_hop(graph, path, socket, from_numa);
+// Of two nodes in either order.
+std::uint64_t key_of(NodeId a, NodeId b, std::uint64_t kind) {
+  const auto low = static_cast<std::uint64_t>(std::min(a, b));
+  const auto high = static_cast<std::uint64_t>(std::max(a, b));
+  return kind << 60 | low << 30 | high;  // a file of 64 MiB has fewer than 2^30 nodes
 }
 
-Path direct_path(const Graph& graph, NodeId from, NodeId to) {
+}  // namespace
+
+Paths::Paths(const Graph& graph) : graph_(graph) {
+  for (LinkId id = 0; id < static_cast<LinkId>(graph.links.size()); ++id) {
+    const Link& link = graph.link(id);
+    links_.try_emplace(key_of(link.a, link.b, static_cast<std::uint64_t>(link.kind)), id);
+    if (link.kind != LinkKind::kNvlink) continue;
+    for (const auto& [end, other] : {std::pair(link.a, link.b), std::pair(link.b, link.a)}) {
+      if (graph.at(other).kind == NodeKind::kNvSwitch) nvswitches_[end].push_back(other);
+    }
+  }
+  for (const StatedPair& pair : graph.stated) {
+    const bool usable = pair.path >= PathClass::kPix && pair.path <= PathClass::kSys;
+    if (usable) stated_[key_of(pair.a, pair.b, 0)] = pair.path;
+  }
+}
+
+LinkId Paths::find(NodeId a, NodeId b, LinkKind kind) const {
+  const auto it = links_.find(key_of(a, b, static_cast<std::uint64_t>(kind)));
+  return it == links_.end() ? kNone : it->second;
+}
+
+NodeId Paths::nvswitch_of(NodeId id) const {
+  const auto it = nvswitches_.find(id);
+  return it == nvswitches_.end() ? kNone : it->second.front();
+}
+
+void Paths::cross_sockets(Path& path, NodeId from_numa, NodeId to_numa) const {
+  if (from_numa == kNone || to_numa == kNone || from_numa == to_numa) return;
+  const LinkId socket = find(from_numa, to_numa, LinkKind::kSocket);
+  if (socket != kNone) add_hop(graph_, path, socket, from_numa);
+}
+
+Path Paths::direct(NodeId from, NodeId to) const {
   Path path;
   for (LinkKind kind : {LinkKind::kNvlink, LinkKind::kXgmi}) {
-    const LinkId link = graph.find_link(from, to, kind);
+    const LinkId link = find(from, to, kind);
     if (link == kNone) continue;
-    add_hop(graph, path, link, from);
+    add_hop(graph_, path, link, from);
     path.path = PathClass::kNvlink;
-    path.nvlinks = graph.link(link).width;
+    path.nvlinks = graph_.link(link).width;
     return path;
   }
-  for (NodeId nvswitch : graph.all(NodeKind::kNvSwitch)) {
-    const LinkId up = graph.find_link(from, nvswitch, LinkKind::kNvlink);
-    const LinkId down = graph.find_link(nvswitch, to, LinkKind::kNvlink);
-    if (up == kNone || down == kNone) continue;
-    add_hop(graph, path, up, from);
-    add_hop(graph, path, down, nvswitch);
+  const auto nvswitches = nvswitches_.find(from);
+  if (nvswitches == nvswitches_.end()) return path;
+  for (NodeId nvswitch : nvswitches->second) {
+    const LinkId up = find(from, nvswitch, LinkKind::kNvlink);
+    const LinkId down = find(nvswitch, to, LinkKind::kNvlink);
+    if (down == kNone) continue;
+    add_hop(graph_, path, up, from);
+    add_hop(graph_, path, down, nvswitch);
     path.path = PathClass::kNvlink;
-    path.nvlinks = std::min(graph.link(up).width, graph.link(down).width);
+    path.nvlinks = std::min(graph_.link(up).width, graph_.link(down).width);
     return path;
   }
   return path;
 }
 
-}  // namespace
-
-Path tree_path(const Graph& graph, NodeId from, NodeId to) {
+Path Paths::tree(NodeId from, NodeId to) const {
+  const Graph& graph = graph_;
   Path path;
   if (from == to) {
     path.path = PathClass::kSelf;
@@ -101,7 +135,7 @@ Path tree_path(const Graph& graph, NodeId from, NodeId to) {
                                  [&](NodeId id) { return graph.at(id).kind == NodeKind::kNuma; });
     return it == chain.end() ? kNone : *it;
   };
-  cross_sockets(graph, path, numa_of(up), numa_of(down));
+  cross_sockets(path, numa_of(up), numa_of(down));
   std::reverse(down.begin(), down.end());
   for (NodeId id : down) {
     if (graph.at(id).uplink != kNone) {
@@ -115,16 +149,13 @@ Path tree_path(const Graph& graph, NodeId from, NodeId to) {
   return path;
 }
 
-Path best_path(const Graph& graph, NodeId from, NodeId to) {
-  if (from == to) return tree_path(graph, from, to);
-  Path direct = direct_path(graph, from, to);
-  if (!direct.hops.empty()) return direct;
-  Path path = tree_path(graph, from, to);
-  for (const StatedPair& stated : graph.stated) {
-    const bool same = (stated.a == from && stated.b == to) || (stated.a == to && stated.b == from);
-    const bool usable = stated.path >= PathClass::kPix && stated.path <= PathClass::kSys;
-    if (same && usable) path.path = stated.path;
-  }
+Path Paths::best(NodeId from, NodeId to) const {
+  if (from == to) return tree(from, to);
+  Path direct_one = direct(from, to);
+  if (!direct_one.hops.empty()) return direct_one;
+  Path path = tree(from, to);
+  const auto stated = stated_.find(key_of(from, to, 0));
+  if (stated != stated_.end()) path.path = stated->second;
   return path;
 }
 

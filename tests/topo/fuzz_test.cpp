@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/topo/util.hpp"
+#include "topo/search.hpp"
 #include "topo/write.hpp"
 
 namespace treering::topo {
@@ -100,11 +101,21 @@ void use(const Graph& graph) {
     EXPECT_TRUE(from_xml.ok()) << from_xml.status().message();
   }
   const std::vector<NodeId> ends = graph.endpoints();
+  const Paths paths(graph);
   for (std::size_t i = 0; i < std::min<std::size_t>(ends.size(), 12); ++i) {
     for (std::size_t j = 0; j < std::min<std::size_t>(ends.size(), 12); ++j) {
-      const Path path = best_path(graph, ends[i], ends[j]);
+      const Path path = paths.best(ends[i], ends[j]);
       EXPECT_GE(path.gb_s, 0);
       EXPECT_EQ(path.path == PathClass::kSelf, i == j);
+    }
+  }
+  if (graph.all(NodeKind::kGpu).size() <= 8) {
+    SearchOptions options;
+    options.max_steps = 100'000;
+    const Result<RingPlan> rings = find_rings(graph, options);
+    if (rings.ok()) {
+      EXPECT_GT(rings.value().gb_s, 0);
+      EXPECT_GT(find_trees(graph, rings.value(), options).gb_s, 0);
     }
   }
   for (const Link& link : graph.links) EXPECT_GT(link.a_to_b_gb_s, 0);

@@ -32,6 +32,16 @@ def main(treering):
     tap.check('its defects', re.search(r'^  defect +fake bridge: PCI switch ffff:ff:01.0, ', text.stdout, re.M),
               text.stdout)
 
+    rings = run(P4D, '--rings')
+    tap.check('rings: how fast, what is full, and that no more is possible', rings.returncode == 0 and
+              '2 rings, 10 GB/s together of at most 10' in rings.stdout and
+              re.search(r'^ring 1  5 GB/s  GPU0 - .* - GPU0\n    4 PIX, 2 PHB, 2 SYS \(.*\); full: NUMA 0 - NUMA 1, socket, '
+                        r'10 GB/s$', rings.stdout, re.M), rings.stdout, rings.stderr)
+    tap.check('trees', re.search(r'^tree 1  .* GB/s  GPU\d \(', rings.stdout, re.M), rings.stdout)
+    machines = run(P4D, '--rings', '--machines', '4')
+    tap.check('rings of several machines go from NIC to NIC',
+              re.search(r'^ring 0  6 GB/s  \[0000:\S+\] GPU\d - .* \[0000:\S+\]$', machines.stdout, re.M), machines.stdout)
+
     here = run('--no-measure')
     tap.check('this machine is shown', here.returncode == 0 and here.stdout.startswith('this machine: sysfs') and
               'NUMA' in here.stdout, here.stdout, here.stderr)
@@ -58,6 +68,8 @@ def main(treering):
             html = file.read()
         tap.check('the page draws 8 GPUs', html.count('<g class="gpu">') == 8)
         tap.check('and loads nothing from elsewhere', not re.search(r'<script|https?://|\bsrc=|@import|url\(', html))
+        tap.check('it draws rings and trees', html.count('class="ringway') == 8 and
+                  '2 rings, 10 GB/s together' in html and html.count('<th>tree ') == 2)
         svg = html[html.index('<svg'):html.index('</svg>') + 6]
         tap.check('its drawing is well-formed', xml_root(svg) == 'svg')
         again = run(data)
@@ -71,6 +83,8 @@ def main(treering):
             ('a file that is not there', ['/nonexistent/x'], 'cannot open /nonexistent/x'),
             ('a file of another kind', [os.path.join(HERE, 'data', 'README.md')], 'is in no format that is known here'),
             ('a directory', [HERE], 'is a directory'),
+            ('a file without GPUs, for rings,', [os.path.join(HERE, 'data', 'aws-g5.48xl-ofi.xml'), '--rings'], 'has no GPUs'),
+            ('a number of machines that is none', [P4D, '--rings', '--machines', '0'], '--machines'),
             ('a file that cannot be written', [P4D, '--json', '/nonexistent/x'], "cannot open '/nonexistent/x'"),
     ]:
         result = run(*arguments)

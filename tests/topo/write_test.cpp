@@ -12,10 +12,11 @@ namespace {
 void expect_same_paths(const Graph& a, const Graph& b) {
   const std::vector<NodeId> ends = a.endpoints(), others = b.endpoints();
   ASSERT_EQ(ends.size(), others.size());
+  const Paths paths_a(a), paths_b(b);
   for (std::size_t i = 0; i < ends.size(); ++i) {
     EXPECT_EQ(a.at(ends[i]).name, b.at(others[i]).name);
     for (std::size_t j = 0; j < ends.size(); ++j) {
-      const Path one = best_path(a, ends[i], ends[j]), two = best_path(b, others[i], others[j]);
+      const Path one = paths_a.best(ends[i], ends[j]), two = paths_b.best(others[i], others[j]);
       // NCCL's format has no host bridges, so it cannot tell NODE from PHB.
       const auto label = [](const Path& path) {
         return path.path == PathClass::kNode ? "PHB" : path_label(path);

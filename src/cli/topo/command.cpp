@@ -21,6 +21,8 @@ struct Options {
   std::string html, json, xml;
   topo::LiveOptions live;
   bool no_measure = false;
+  bool rings = false;
+  topo::SearchOptions search;
 };
 
 Status write_file(const std::string& path, const std::string& text) {
@@ -50,13 +52,18 @@ Status run(const Options& options) {
     TR_ASSIGN_OR_RETURN(const topo::Graph other, topo::read_file(options.against));
     topo::compare(graph, other);
   }
-  if (options.html.empty() && options.json.empty() && options.xml.empty()) {
+  if (options.rings) {
+    TR_ASSIGN_OR_RETURN(const topo::RingPlan rings, topo::find_rings(graph, options.search));
+    const topo::TreePlan trees = topo::find_trees(graph, rings, options.search);
+    const std::string text = topo_view::to_text(graph, rings, trees);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  } else if (options.html.empty() && options.json.empty() && options.xml.empty()) {
     const std::string text = topo_view::to_text(graph);
     std::fwrite(text.data(), 1, text.size(), stdout);
     return Status();
   }
   if (!options.html.empty()) {
-    TR_ASSIGN_OR_RETURN(const std::string page, topo_view::to_html(graph));
+    TR_ASSIGN_OR_RETURN(const std::string page, topo_view::to_html(graph, options.search));
     TR_RETURN_IF_ERROR(write_file(options.html, page));
   }
   if (!options.json.empty()) TR_RETURN_IF_ERROR(write_file(options.json, topo::to_json(graph)));
@@ -79,6 +86,13 @@ void add_topo_command(CLI::App& app) {
       "our JSON; without it: this machine");
   command->add_option("--against", options->against,
                       "another description of the same machine: contradictions are findings");
+  command->add_flag("--rings", options->rings,
+                    "search rings and trees instead: order, bandwidth, and what limits them");
+  command
+      ->add_option("--machines", options->search.machines,
+                   "--rings, --html: so many machines like this one, joined by their NICs")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   command->add_option("--html", options->html, "write a page that draws it to this file");
   command->add_option("--json", options->json, "write all that is known as JSON (-: print it)");
   command->add_option("--xml", options->xml, "write NCCL's topology XML (-: print it)");

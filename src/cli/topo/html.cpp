@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cli/topo/html_text.hpp"
 #include "cli/topo/style.hpp"
 #include "cli/topo/view.hpp"
 #include "topo/text.hpp"
@@ -16,33 +17,6 @@ using namespace topo;
 constexpr std::size_t kMostLeaves = 400;
 constexpr std::size_t kMostPageColumns = 40;
 constexpr double kBoxWidth = 194, kBoxHeight = 36, kColumn = 222, kRow = 46, kMargin = 14;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
-
-std::string shortened(const std::string& text, std::size_t most) {
-  return text.size() <= most ? text : text.substr(0, most - 1) + "\xe2\x80\xa6";
-}
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
-}
 
 const char* style_of(const Node& node) {
   switch (node.kind) {
@@ -249,10 +223,11 @@ std::string matrix_section(const Graph& graph) {
       "italics rest on an assumption.</p><div class=\"wide\"><table><tr><td></td>";
   for (NodeId id : ends) text += "<th>" + escaped(graph.at(id).name) + "</th>";
   text += "</tr>";
+  const Paths paths(graph);
   for (NodeId row : ends) {
     text += "<tr><th>" + escaped(graph.at(row).name) + "</th>";
     for (NodeId column : ends) {
-      const Path path = best_path(graph, row, column);
+      const Path path = paths.best(row, column);
       std::string style = path_class_name(path.path);
       if (style == "-") style = "none";
       if (path.source == Source::kAssumed) style += " guess";
@@ -279,12 +254,44 @@ std::string findings_section(const Graph& graph) {
 
 }  // namespace
 
-Result<std::string> to_html(const Graph& graph) {
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string shortened(const std::string& text, std::size_t most) {
+  return text.size() <= most ? text : text.substr(0, most - 1) + "\xe2\x80\xa6";
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", value);
+  return text;
+}
+
+Result<std::string> to_html(const Graph& graph, const SearchOptions& options) {
   Drawing drawing(graph);
   if (drawing.leaves() > kMostLeaves) {
     return unsupported("--html draws at most " + std::to_string(kMostLeaves) + " devices, and " +
                        graph.name + " has " + std::to_string(drawing.leaves()) +
                        "; use the text or --json");
+  }
+  std::string rings;
+  // Without GPUs, or without a way between them, there are none; --rings says why.
+  if (const Result<RingPlan> plan = find_rings(graph, options); plan.ok()) {
+    rings = rings_section(graph, plan.value(), find_trees(graph, plan.value(), options));
   }
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Treering: " +
          escaped(graph.name) + "</title><style>" + kStyle + "</style></head><body><header><h1>" +
@@ -293,8 +300,8 @@ Result<std::string> to_html(const Graph& graph) {
          "are "
          "assumed. Links between GPUs are on the right. Pointing at a box or line says more.</p>"
          "<div class=\"wide\">" +
-         drawing.draw() + "</div></section>" + matrix_section(graph) + findings_section(graph) +
-         "</body></html>\n";
+         drawing.draw() + "</div></section>" + rings + matrix_section(graph) +
+         findings_section(graph) + "</body></html>\n";
 }
 
 }  // namespace treering::topo_view

@@ -45,6 +45,10 @@ table { border-collapse: collapse; font-size: 12.5px; font-variant-numeric: tabu
 th { font-weight: 600; padding: 3px 7px; text-align: left; white-space: nowrap; }
 td { padding: 3px 7px; text-align: center; border: 1px solid var(--edge); line-height: 1.25; }
 td:first-child { border: 0; }
+td.left { text-align: left; white-space: nowrap; }
+.circles { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 4px 0 12px; }
+.ringway { stroke: var(--arc); stroke-width: 2.4; } .ringway.far { stroke: var(--warn); stroke-dasharray: 6 5; }
+.member { fill: var(--gpu); stroke: var(--ink); }
 td.NV { background: var(--gpu); } td.C2C, td.PIX { background: light-dark(#dff0ff, #173f63); }
 td.PXB { background: light-dark(#edf2fb, #22324a); } td.PHB { background: light-dark(#f4f1fb, #2c2640); }
 td.NODE { background: light-dark(#fbf2e3, #3d3019); } td.SYS { background: light-dark(#fbe3df, #4c2320); }

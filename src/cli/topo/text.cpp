@@ -118,10 +118,11 @@ std::string pair_matrix(const Graph& graph) {
   std::string text = std::string(width, ' ');
   for (NodeId id : ends) text += " " + padded(graph.at(id).name, width - 1);
   text += "\n";
+  const Paths paths(graph);
   for (NodeId row : ends) {
     text += padded(graph.at(row).name, width);
     for (NodeId column : ends) {
-      const Path path = best_path(graph, row, column);
+      const Path path = paths.best(row, column);
       const bool guess = path.source == Source::kAssumed;
       assumed = assumed || guess;
       text += " " + padded(pair_text(path) + (guess ? "*" : ""), width - 1);
