@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <random>
 #include <sys/time.h>
 #include <unistd.h>
@@ -170,7 +171,10 @@ TEST(Kill, OfARankWhoseMemoryIsInUseToo) {
 TEST(Kill, WithinAGroupToo) {
   std::mt19937 random(a_seed());
   const Env quiet("TR_LOG", "off");
+  // Pinned host memory, which this run may have instead (meson.build), has no LL128.
+  const bool is_pinned = std::getenv("CUDASIM_BETWEEN") != nullptr;
   for (const char* protocol : {"Simple", "LL", "LL128"}) {
+    if (is_pinned && std::string_view(protocol) == "LL128") continue;
     const Env forced("TR_PROTOCOL", protocol);
     const int n = 2 + static_cast<int>(random() % 3);
     const int victim = static_cast<int>(random() % static_cast<unsigned>(n));
