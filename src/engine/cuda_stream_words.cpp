@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "core/cuda_status.hpp"
+#include "core/cuda_driver.hpp"
 
 namespace treering {
 namespace {
@@ -11,19 +11,7 @@ namespace {
 // The driver's limit is "less than 256".
 constexpr std::size_t kMostOps = 255;
 
-// A function of the driver, in its form of CUDA 12. The library must start without a driver.
-Status find_function(const char* name, void** function) {
-  cudaDriverEntryPointQueryResult state{};
-#if CUDART_VERSION >= 12050
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, &state);
-#else
-  const cudaError_t error = cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &state);
-#endif
-  TR_RETURN_IF_ERROR(cuda_status(error, "cudaGetDriverEntryPoint"));
-  if (*function != nullptr && state == cudaDriverEntryPointSuccess) return {};
-  return unsupported(std::string("this driver of CUDA has no ") + name);
-}
+constexpr int kSince = 12000;  // the driver's functions in their forms of CUDA 12
 
 Status driver_status(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return {};
@@ -52,22 +40,18 @@ void StreamWords::Batch::wait(const std::uint64_t* word, std::uint64_t value) {
 }
 
 Result<StreamWords> StreamWords::make(int device) {
-  void* attribute = nullptr;
-  TR_RETURN_IF_ERROR(find_function("cuDeviceGetAttribute", &attribute));
-  using Attribute = CUresult(CUDAAPI*)(int*, CUdevice_attribute, CUdevice);
+  CUresult(CUDAAPI * attribute)(int*, CUdevice_attribute, CUdevice) = nullptr;
+  TR_RETURN_IF_ERROR(find_driver_function("cuDeviceGetAttribute", kSince, attribute));
   int can = 0;
   TR_RETURN_IF_ERROR(
-      driver_status(reinterpret_cast<Attribute>(attribute)(
-                        &can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device),
+      driver_status(attribute(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device),
                     "cuDeviceGetAttribute"));
   if (can == 0) {
     return unsupported("streams of device " + std::to_string(device) +
                        " cannot write and wait for words (no 64-bit stream memory operations)");
   }
-  void* function = nullptr;
-  TR_RETURN_IF_ERROR(find_function("cuStreamBatchMemOp", &function));
   StreamWords words;
-  words.batch_mem_op_ = reinterpret_cast<Function>(function);
+  TR_RETURN_IF_ERROR(find_driver_function("cuStreamBatchMemOp", kSince, words.batch_mem_op_));
   return words;
 }
 

@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/cuda_status.hpp"
+#include "core/cuda_driver.hpp"
 
 namespace treering::cuda_ipc {
 namespace {
 
-// The driver's functions, found at run time: a library that is linked to the driver would not start
-// where there is none.
+constexpr int kSince = 12000;  // their forms
+
 struct Driver {
   decltype(&::cuGetErrorName) error_name = nullptr;
   decltype(&::cuDeviceGet) device = nullptr;
@@ -26,39 +26,21 @@ struct Driver {
   decltype(&::cuMemImportFromShareableHandle) take = nullptr;
 };
 
-template <class F>
-Status find(const char* name, F*& function) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
-#else
-  const cudaError_t error = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
-#endif
-  TR_RETURN_IF_ERROR(cuda_status(error, std::string("looking for the driver's ") + name));
-  if (result != cudaDriverEntryPointSuccess || found == nullptr) {
-    return unsupported(std::string("the driver has no ") + name);
-  }
-  function = reinterpret_cast<F*>(found);
-  return {};
-}
-
 Result<Driver> find_driver() {
   Driver d;
-  TR_RETURN_IF_ERROR(find("cuGetErrorName", d.error_name));
-  TR_RETURN_IF_ERROR(find("cuDeviceGet", d.device));
-  TR_RETURN_IF_ERROR(find("cuDeviceGetAttribute", d.attribute));
-  TR_RETURN_IF_ERROR(find("cuMemGetAllocationGranularity", d.granularity));
-  TR_RETURN_IF_ERROR(find("cuMemCreate", d.create));
-  TR_RETURN_IF_ERROR(find("cuMemRelease", d.release));
-  TR_RETURN_IF_ERROR(find("cuMemAddressReserve", d.reserve));
-  TR_RETURN_IF_ERROR(find("cuMemAddressFree", d.free));
-  TR_RETURN_IF_ERROR(find("cuMemMap", d.map));
-  TR_RETURN_IF_ERROR(find("cuMemUnmap", d.unmap));
-  TR_RETURN_IF_ERROR(find("cuMemSetAccess", d.set_access));
-  TR_RETURN_IF_ERROR(find("cuMemExportToShareableHandle", d.give));
-  TR_RETURN_IF_ERROR(find("cuMemImportFromShareableHandle", d.take));
+  TR_RETURN_IF_ERROR(find_driver_function("cuGetErrorName", kSince, d.error_name));
+  TR_RETURN_IF_ERROR(find_driver_function("cuDeviceGet", kSince, d.device));
+  TR_RETURN_IF_ERROR(find_driver_function("cuDeviceGetAttribute", kSince, d.attribute));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemGetAllocationGranularity", kSince, d.granularity));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemCreate", kSince, d.create));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemRelease", kSince, d.release));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemAddressReserve", kSince, d.reserve));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemAddressFree", kSince, d.free));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemMap", kSince, d.map));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemUnmap", kSince, d.unmap));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemSetAccess", kSince, d.set_access));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemExportToShareableHandle", kSince, d.give));
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemImportFromShareableHandle", kSince, d.take));
   return d;
 }
 

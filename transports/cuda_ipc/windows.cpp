@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <cuda.h>
 #include <cuda_runtime.h>
 #include <string>
 #include <unistd.h>
@@ -11,7 +10,7 @@
 
 #include "bootstrap/rendezvous.hpp"
 #include "core/cuda_device.hpp"
-#include "core/cuda_status.hpp"
+#include "core/cuda_driver.hpp"
 #include "transports/exchange.hpp"
 
 namespace treering::cuda_ipc {
@@ -47,24 +46,11 @@ class Opened {
 
 // The allocation that `ptr` lies in. Only the driver knows, and the library must start without it.
 Status find_allocation(void* ptr, std::byte** base, std::size_t* bytes) {
-  using Function = CUresult(CUDAAPI*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
-  constexpr char kName[] = "cuMemGetAddressRange";
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult state{};
-#if CUDART_VERSION >= 12050
-  constexpr unsigned kSinceVersion = 3020;  // the form with 64-bit addresses
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion(kName, &found, kSinceVersion, cudaEnableDefault, &state);
-#else
-  const cudaError_t error = cudaGetDriverEntryPoint(kName, &found, cudaEnableDefault, &state);
-#endif
-  TR_RETURN_IF_ERROR(cuda_status(error, "cudaGetDriverEntryPoint"));
-  if (found == nullptr || state != cudaDriverEntryPointSuccess) {
-    return unsupported("this driver of CUDA has no cuMemGetAddressRange");
-  }
+  constexpr int kSince = 3020;  // the form with 64-bit addresses
+  CUresult(CUDAAPI * address_range)(CUdeviceptr*, std::size_t*, CUdeviceptr) = nullptr;
+  TR_RETURN_IF_ERROR(find_driver_function("cuMemGetAddressRange", kSince, address_range));
   CUdeviceptr at = 0;
-  const CUresult answer =
-      reinterpret_cast<Function>(found)(&at, bytes, reinterpret_cast<CUdeviceptr>(ptr));
+  const CUresult answer = address_range(&at, bytes, reinterpret_cast<CUdeviceptr>(ptr));
   if (answer != CUDA_SUCCESS) {
     return Status(Code::kSystem,
                   "cuMemGetAddressRange: error " + std::to_string(static_cast<int>(answer)));
