@@ -32,6 +32,8 @@
 #include "treering/parallel/comm.hpp"
 #include "treering/treering.hpp"
 
+#include "peers/comm_deadline.hpp"
+
 namespace treering::peers {
 namespace {
 
@@ -47,7 +49,6 @@ using tr::par::View;
 using ContextPtr = std::shared_ptr<gloo::rendezvous::Context>;
 using BufferPtr = std::unique_ptr<gloo::transport::UnboundBuffer>;
 
-constexpr std::chrono::seconds kDeadline{600};
 constexpr std::uint64_t kMessageSlots = std::uint64_t{0x80} << 56;  // none of Gloo's own prefixes
 
 // Gloo answers with exceptions; they end here.
@@ -104,7 +105,7 @@ class GlooComm final : public Comm {
     ContextPtr context;
     Status connected = guarded([&] {
       context = std::make_shared<gloo::rendezvous::Context>(meeting.rank(), meeting.size());
-      context->setTimeout(kDeadline);
+      context->setTimeout(comm_deadline());
       if (meeting.size() == 1) return;
       MeetingStore store(meeting);
       auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
@@ -268,8 +269,8 @@ class GlooComm final : public Comm {
   static Status end(const Message& message) {
     bool is_done = false;
     Status ended = guarded([&] {
-      is_done = message.is_send ? message.buffer->waitSend(kDeadline)
-                                : message.buffer->waitRecv(kDeadline);
+      is_done = message.is_send ? message.buffer->waitSend(comm_deadline())
+                                : message.buffer->waitRecv(comm_deadline());
     });
     if (!ended || is_done) return ended;
     return Error{TR_ABORTED, "gloo: a message was aborted"};

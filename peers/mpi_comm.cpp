@@ -17,6 +17,8 @@
 
 #include "treering/parallel/comm.hpp"
 
+#include "peers/comm_deadline.hpp"
+
 namespace treering::peers {
 namespace {
 
@@ -27,8 +29,6 @@ using tr::par::Comm;
 using tr::par::DType;
 using tr::par::Reduction;
 using tr::par::View;
-
-constexpr std::chrono::seconds kDeadline{600};
 
 Status explain(const char* call, int code) {
   if (code == MPI_SUCCESS) return {};
@@ -221,7 +221,7 @@ class MpiComm final : public Comm {
   }
 
   Status end(Pending& pending) {
-    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    const auto deadline = std::chrono::steady_clock::now() + comm_deadline();
     for (int done = 0;;) {
       if (Status s = explain(pending.call, MPI_Test(&pending.request, &done, MPI_STATUS_IGNORE));
           !s) {
@@ -230,7 +230,7 @@ class MpiComm final : public Comm {
       if (done != 0) break;
       if (std::chrono::steady_clock::now() > deadline) {
         return Error{TR_TIMEOUT, std::string("mpi: ") + pending.call + " did not end within " +
-                                     std::to_string(kDeadline.count()) + " s"};
+                                     std::to_string(comm_deadline().count()) + " ms"};
       }
       std::this_thread::yield();
     }

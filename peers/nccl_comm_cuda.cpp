@@ -17,6 +17,7 @@
 #include "treering/parallel/comm.hpp"
 #include "treering/treering.hpp"
 
+#include "peers/comm_deadline.hpp"
 #include "peers/nccl_api_cuda.hpp"
 
 namespace treering::peers {
@@ -33,7 +34,6 @@ using tr::par::DType;
 using tr::par::Reduction;
 using tr::par::View;
 
-constexpr std::chrono::seconds kDeadline{600};
 constexpr int kNcclSum = 0, kNcclMax = 2, kNcclInt8 = 0;
 
 Status status_of(std::optional<std::string> failure) {
@@ -272,13 +272,13 @@ class NcclGroup final : public Comm {
   Status drain() {
     if (Status s = send_messages(); !s) return s;
     if (stream_ == nullptr) return {};
-    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    const auto deadline = std::chrono::steady_clock::now() + comm_deadline();
     for (;;) {
       const cudaError_t code = cudaStreamQuery(stream_);
       if (code != cudaErrorNotReady) return status_of(code, "cudaStreamQuery");
       if (std::chrono::steady_clock::now() > deadline) {
         return Error{TR_TIMEOUT, "nccl: operations did not end within " +
-                                     std::to_string(kDeadline.count()) + " s"};
+                                     std::to_string(comm_deadline().count()) + " ms"};
       }
       std::this_thread::yield();
     }
