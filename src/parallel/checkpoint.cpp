@@ -12,6 +12,7 @@
 
 #include "parallel/agree.hpp"
 #include "parallel/checkpoint_file.hpp"
+#include "parallel/digest.hpp"
 #include "parallel/slices.hpp"
 
 namespace tr::par {
@@ -87,7 +88,7 @@ Result<std::string> content_of(Mesh& mesh, const Model& model, Compute& compute,
     }
   }
   if (Status s = compute.synchronize(); !s) return s.error();
-  header.checksum = checksum_of(elements);
+  header.checksum = hash_of(elements);
   return to_text(header) + elements;
 }
 
@@ -203,7 +204,7 @@ Result<Reader> Reader::open(const std::string& dir) {
     Result<CheckpointHeader> header = parse_header(file.bytes, &file.elements_at);
     if (!header) return in_file(file.path, header.error());
     const auto elements = std::string_view(file.bytes).substr(file.elements_at);
-    if (checksum_of(elements) != header.value().checksum) {
+    if (hash_of(elements) != header.value().checksum) {
       return Error{TR_INVALID_ARGUMENT,
                    file.path + " is cut short or damaged: its checksum is another"};
     }
@@ -293,7 +294,12 @@ Status load_view(Compute& compute, const std::string& global, const Slice& slice
 }
 
 Status load_pieces(const Reader& reader, Mesh& mesh, const Model& model, Compute& compute,
-                   ParameterStore& store) {
+                   ParameterStore& store, std::uint64_t seed) {
+  if (reader.header().state.seed != seed) {
+    return Error{TR_INVALID_ARGUMENT, "the checkpoint was trained with seed " +
+                                          std::to_string(reader.header().state.seed) +
+                                          ", and this run has " + std::to_string(seed)};
+  }
   if (reader.header().model != shape_of(model)) {
     return Error{TR_INVALID_ARGUMENT,
                  "the checkpoint is of another model: " + reader.header().model + ", and this is " +
@@ -324,10 +330,10 @@ Status load_pieces(const Reader& reader, Mesh& mesh, const Model& model, Compute
 }  // namespace
 
 Result<TrainingState> load_checkpoint(const std::string& dir, Mesh& mesh, const Model& model,
-                                      Compute& compute, ParameterStore& store) {
+                                      Compute& compute, ParameterStore& store, std::uint64_t seed) {
   Result<Reader> reader = Reader::open(dir);
-  const Status loaded =
-      reader ? load_pieces(reader.value(), mesh, model, compute, store) : Status(reader.error());
+  const Status loaded = reader ? load_pieces(reader.value(), mesh, model, compute, store, seed)
+                               : Status(reader.error());
   if (Status s = agree(mesh.world(), compute, loaded); !s) return s.error();
   const TrainingState state = reader.value().header().state;
   if (Status s = store.set_steps(state.step); !s) return s.error();

@@ -1,6 +1,5 @@
 #include "parallel/checkpoint_file.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -43,17 +42,6 @@ Result<DType> type_from(const std::string& name) {
 }
 
 }  // namespace
-
-// FNV-1a, eight bytes at a time.
-std::uint64_t checksum_of(std::string_view bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (std::size_t i = 0; i < bytes.size(); i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i, std::min<std::size_t>(8, bytes.size() - i));
-    hash = (hash ^ word) * 0x100000001b3u;
-  }
-  return hash;
-}
 
 std::string to_text(const CheckpointHeader& h) {
   std::ostringstream out;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "treering/parallel/checkpoint.hpp"
@@ -25,10 +24,8 @@ struct CheckpointHeader {
   int ranks = 1;  // files of the checkpoint
   TrainingState state;
   std::vector<PieceHeader> pieces;
-  std::uint64_t checksum = 0;  // of the elements
+  std::uint64_t checksum = 0;  // hash_of the elements
 };
-
-std::uint64_t checksum_of(std::string_view bytes);
 
 std::string to_text(const CheckpointHeader& header);
 // Reads the header at the beginning of a file's bytes; *end is where the elements begin.

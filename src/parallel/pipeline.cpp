@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "parallel/digest.hpp"
+#include "parallel/host_gather.hpp"
 #include "parallel/schedule_parts.hpp"
 #include "parallel/try.hpp"
 
@@ -16,37 +18,11 @@ constexpr int kExchangesKept = 2;  // sends of older exchanges are waited for
 
 Error unfit(std::string text) { return {TR_INVALID_ARGUMENT, std::move(text)}; }
 
-// Everybody's numbers, rank by rank.
-Result<std::vector<double>> gather_numbers(Comm& comm, Compute& compute,
-                                           const std::vector<double>& mine) {
-  const auto count = static_cast<std::int64_t>(mine.size());
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.size()));
-  Memory& memory = compute.memory();
-  TRY_ASSIGN(const Tensor sent, Tensor::make(memory, Use::kBuffers, 1, count, DType::kFloat64));
-  TRY_ASSIGN(const Tensor received,
-             Tensor::make(memory, Use::kBuffers, comm.size(), count, DType::kFloat64));
-  TRY(compute.upload(mine.data(), sent.view()));
-  TRY_ASSIGN(const Comm::Mark mark, comm.all_gather(sent.view(), received.view()));
-  TRY(comm.wait(mark));
-  TRY(compute.download(received.view(), all.data()));
-  TRY(comm.wait(mark));  // on a device only now done: has it failed?
-  return all;
-}
-
-// 52 bits, so that a double holds it.
-double fingerprint(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char letter : text) {
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
-  }
-  return static_cast<double>(hash >> 12);
-}
-
 // Do all ranks have the same schedule?
 Status compare_schedules(Mesh& mesh, Compute& compute, const Schedule& schedule) {
   if (mesh.world().is_dry() || compute.is_dry()) return {};
-  TRY_ASSIGN(const std::vector<double> all,
-             gather_numbers(mesh.world(), compute, {fingerprint(to_csv(schedule))}));
+  const double mine = digest_of(to_csv(schedule));
+  TRY_ASSIGN(const std::vector<double> all, gather_over(mesh.world(), compute, {&mine, 1}));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     return Error{TR_MISMATCH, "rank " + std::to_string(rank) +
@@ -65,7 +41,7 @@ Status compare_widths(Mesh& mesh, Compute& compute, const Schedule& schedule,
     mine.push_back(static_cast<double>(stage->input_width()));
     mine.push_back(static_cast<double>(stage->output_width()));
   }
-  TRY_ASSIGN(const std::vector<double> all, gather_numbers(mesh.pp_forward(), compute, mine));
+  TRY_ASSIGN(const std::vector<double> all, gather_over(mesh.pp_forward(), compute, mine));
   const auto width = [&](int stage, int side) {
     const int run = stage / schedule.ranks, rank = rank_of_stage(schedule, stage);
     return static_cast<std::int64_t>(

@@ -1,8 +1,7 @@
 // A store's birth: what replicas must agree on, memory, first values.
 #include <cstdio>
 
-#include "treering/parallel/rng.hpp"
-
+#include "parallel/digest.hpp"
 #include "parallel/host_gather.hpp"
 #include "parallel/parameter_store.hpp"
 #include "parallel/try.hpp"
@@ -30,13 +29,6 @@ std::string text_of(const StoreOptions& options) {
       o.is_adamw ? o.adamw.beta1 : o.sgd_momentum, o.adamw.beta2, o.adamw.eps,
       o.adamw.weight_decay);
   return text;
-}
-
-// Exact in a double.
-double digest_of(const std::string& text, std::uint64_t more = 0) {
-  std::uint64_t hash = mix(more);
-  for (const char c : text) hash = mix(hash ^ static_cast<unsigned char>(c));
-  return static_cast<double>(hash >> 12);
 }
 
 // The first replica whose `index`th of `count` values is not replica 0's; 0: none.
@@ -112,7 +104,8 @@ Status BucketStore::check_replicas_agree() {
   }
   std::vector<double> digests;
   for (const ParameterSpec& p : mine_) {
-    digests.push_back(digest_of(text_of(p), p.gradient_is_partial + 2 * mix(p.number)));
+    digests.push_back(digest_of(text_of(p) + " " + std::to_string(p.number) +
+                                (p.gradient_is_partial ? " partial" : "")));
   }
   TRY_ASSIGN(all, gather_over(*control_, compute_, digests));
   for (std::size_t i = 0; i < mine_.size(); ++i) {

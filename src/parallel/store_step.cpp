@@ -1,27 +1,13 @@
 // The optimizer's step, and what checkpoints and hashes see of its state.
-#include <cstring>
+#include <string>
 
 #include "treering/parallel/rng.hpp"
 
+#include "parallel/digest.hpp"
 #include "parallel/parameter_store.hpp"
 #include "parallel/try.hpp"
 
 namespace tr::par {
-namespace {
-
-std::uint64_t hash_bytes(const std::vector<std::byte>& bytes) {
-  constexpr std::uint64_t kPrime = 0x100000001b3u;  // FNV-1a, a word at a time
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (std::size_t i = 0; i < bytes.size(); i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, &bytes[i], std::min<std::size_t>(8, bytes.size() - i));
-    hash = mix((hash ^ word) * kPrime);
-  }
-  return hash;
-}
-
-}  // namespace
-
 Status BucketStore::update(Bucket& bucket, double factor) {
   const View gradient = gradient_slice(bucket);
   if (factor != 1.0) TRY(compute_.scale(gradient, factor));
@@ -139,10 +125,10 @@ Result<std::uint64_t> BucketStore::hash() {
     for (const Place& place : bucket.layout.places) {
       const int number = mine_[place.index].number;
       const View values = parameter(number);
-      std::vector<std::byte> bytes(values.bytes());
+      std::string bytes(values.bytes(), '\0');
       TRY(compute_.download(values, bytes.data()));
       TRY(compute_.synchronize());
-      hashes[number] = hash_bytes(bytes);
+      hashes[number] = hash_of(bytes);
     }
     release(layer);
   }

@@ -10,6 +10,7 @@
 
 #include "parallel/agree.hpp"
 #include "parallel/batches.hpp"
+#include "parallel/compare_options.hpp"
 #include "parallel/trainer_of_mesh.hpp"
 
 namespace tr::par {
@@ -256,12 +257,9 @@ Result<StepReport> TrainerOfMesh::step(const Data& data, std::span<const std::in
 }
 
 Status TrainerOfMesh::load(const std::string& dir) {
-  Result<TrainingState> state = load_checkpoint(dir, mesh_, model_, compute_, *store_);
+  Result<TrainingState> state =
+      load_checkpoint(dir, mesh_, model_, compute_, *store_, options_.seed);
   if (!state) return state.error();
-  if (state.value().seed != options_.seed) {
-    return invalid("the checkpoint was trained with seed " + std::to_string(state.value().seed) +
-                   ", and this run has " + std::to_string(options_.seed));
-  }
   position_ = state.value().position;
   scaler_.restore(state.value().loss_scale, state.value().clean_steps);
   return {};
@@ -270,6 +268,8 @@ Status TrainerOfMesh::load(const std::string& dir) {
 Result<std::unique_ptr<Trainer>> Trainer::create(std::unique_ptr<Comm> world, Compute& compute,
                                                  const Model& model,
                                                  const TrainerOptions& options) {
+  if (const std::optional<void*> stream = compute.stream()) world->set_compute_stream(*stream);
+  if (Status s = compare_options(*world, compute, model, options); !s) return s.error();
   if (options.zero < 0 || options.zero > 3) return invalid("zero must be 0, 1, 2 or 3");
   if (options.micro_batch < 0 || options.micro_batches < 0) {
     return invalid("micro_batch and micro_batches must be at least 0");
@@ -283,7 +283,6 @@ Result<std::unique_ptr<Trainer>> Trainer::create(std::unique_ptr<Comm> world, Co
   if (Status s = model.check(options.mesh.tp); !s) return s.error();
   Result<std::vector<int>> layers = stage_layers(model, options);
   if (!layers) return layers.error();
-  if (const std::optional<void*> stream = compute.stream()) world->set_compute_stream(*stream);
   Result<Mesh> mesh = Mesh::create(std::move(world), options.mesh);
   if (!mesh) return mesh.error();
   if (Status s = mesh.value().set_rank_order(options.rank_order); !s) return s.error();

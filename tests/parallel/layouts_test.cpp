@@ -144,6 +144,38 @@ TEST(V19, WhatDoesNotFitIsRefusedWithItsNumbers) {
   EXPECT_NE(refusal(zero).find("zero must be"), std::string::npos) << refusal(zero);
 }
 
+TEST(V20, OptionsThatDifferOnARankAreNamedOnAll) {
+  using Change = std::function<void(Training&)>;
+  const std::pair<const char*, Change> changes[] = {
+      {"seed", [](Training& t) { t.options.seed = 2; }},
+      {"optimizer", [](Training& t) { t.options.optimizer.adamw.lr = 0.5; }},
+      {"model", [](Training& t) { t.model.dropout(0.5); }},
+      {"mesh",
+       [](Training& t) {
+         t.options.mesh = {3, 1, 1};
+       }},
+      {"clip_norm", [](Training& t) { t.options.clip_norm = 1.0; }},
+      {"recompute", [](Training& t) { t.options.recompute = tr::par::Recompute::kFull; }},
+  };
+  for (const MeshShape& mesh : {MeshShape{1, 1, 3}, MeshShape{1, 3, 1}, MeshShape{3, 1, 1}}) {
+    for (const auto& [name, change] : changes) {
+      if (std::string(name) == "mesh" && mesh.dp == 3) continue;
+      on_ranks(3, [&, change = &change, name = name](std::unique_ptr<tr::par::Comm> world) {
+        Model model(tr::par::Loss::kCrossEntropy);
+        model.linear(6, 6, Split::kColumn).linear(6, 6, Split::kRow).linear(6, 3, Split::kColumn);
+        Training t = of(mesh, model, 1);
+        if (world->rank() == 2) (*change)(t);
+        auto compute = tr::par::make_host_compute("ref");
+        const auto made = Trainer::create(std::move(world), *compute.value(), t.model, t.options);
+        ASSERT_FALSE(made);
+        EXPECT_EQ(made.error().code, TR_MISMATCH);
+        EXPECT_EQ(made.error().message.find("rank 2 has another " + std::string(name)), 0u)
+            << made.error().message;
+      });
+    }
+  }
+}
+
 TEST(Precision, SixteenBitTypesFollowFp32) {
   Training full = of({1, 1, 1}, megatron_model());
   full.steps = 20;

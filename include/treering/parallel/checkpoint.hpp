@@ -36,9 +36,9 @@ Status save_checkpoint(const std::string& dir, Mesh& mesh, const Model& model, C
                        ParameterStore& store, const TrainingState& state, int keep = 2);
 
 // Collective. The newest complete checkpoint of DIR, whatever layout wrote it. The model must be
-// the same, and so must the type of its optimizer state.
+// the same, and so must its seed, its optimizer and the type of that's state; else nothing changes.
 Result<TrainingState> load_checkpoint(const std::string& dir, Mesh& mesh, const Model& model,
-                                      Compute& compute, ParameterStore& store);
+                                      Compute& compute, ParameterStore& store, std::uint64_t seed);
 // Is there one?
 bool has_checkpoint(const std::string& dir);
 

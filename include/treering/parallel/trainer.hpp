@@ -80,7 +80,7 @@ class Trainer {
   // fit together: dp pp tp and the ranks, layers and stages, widths and tp, zero and hooks.
   static Result<std::unique_ptr<Trainer>> create(std::unique_ptr<Comm> world, Compute& compute,
                                                  const Model& model, const TrainerOptions& options);
-  virtual ~Trainer() = default;
+  virtual ~Trainer() = default;  // all that is left of a trainer whose step failed
 
   // One optimizer step on these rows. TR_INVALID_ARGUMENT, before anything was sent, for a batch
   // that the layout cannot cut (sequence parallelism: rows must be a multiple of tp).
