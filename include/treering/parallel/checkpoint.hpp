@@ -9,6 +9,9 @@
 // layout finds what it needs. A kill at any moment leaves the older checkpoint as it was: files are
 // written beside it, synced, and renamed. All ranks must see one file system.
 //
+// Not in it: what a compression hook keeps (the int8 hook's residuals), and steps that a loss
+// scaler skipped; with these a resumed training is near the uninterrupted one, not equal to it.
+//
 // Errors name the file and what is wrong with it: missing, cut short, another model, another type.
 #pragma once
 
@@ -36,7 +39,7 @@ Status save_checkpoint(const std::string& dir, Mesh& mesh, const Model& model, C
                        ParameterStore& store, const TrainingState& state, int keep = 2);
 
 // Collective. The newest complete checkpoint of DIR, whatever layout wrote it. The model must be
-// the same, and so must its seed, its optimizer and the type of that's state; else nothing changes.
+// the same, and so must its seed, its optimizer and the type of its state.
 Result<TrainingState> load_checkpoint(const std::string& dir, Mesh& mesh, const Model& model,
                                       Compute& compute, ParameterStore& store, std::uint64_t seed);
 // Is there one?
