@@ -117,8 +117,8 @@ TEST(Lifetime, ThreadsCreateAndDestroySideBySide) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// The store's thread ends by itself some time after the last rank has left, and closes what it holds
-// as it goes: nothing is counted before only this thread is left.
+// The store's thread ends by itself some time after the last rank has left, and closes what it
+// holds as it goes: nothing is counted before only this thread is left.
 Resources resources_when_alone() {
   for (int wait = 0; wait < 500 && resources().threads > 1; ++wait) ::usleep(20'000);
   return resources();
