@@ -165,18 +165,20 @@ constexpr std::pair<const char*, int> kAll[] = {
     {"naive", 1}, {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb-h1", 1}};
 
 TEST(V6Pipeline, EveryScheduleHasTheSerialRunsBits) {
-  const Model model = perceptron({6, 9, 7, 8, 5, 9, 6, 7, 4}, Loss::kMeanSquare);
-  for (const int m : {4, 12}) {
+  // Sixteen layers: two for each stage of eight ranks when they are interleaved.
+  const Model model =
+      perceptron({6, 9, 7, 8, 5, 9, 6, 7, 4, 8, 5, 6, 9, 7, 5, 8, 4}, Loss::kMeanSquare);
+  for (const int m : {1, 4, 12, 16}) {
     const std::int64_t rows = 3 * m - 1;  // the last micro-batch is short
     Gradients serial;
     run(model, made("naive", 1, m), rows, serial);
-    ASSERT_EQ(serial.by_number.size(), 16u);
+    ASSERT_EQ(serial.by_number.size(), 32u);
     for (const auto& [number, gradient] : serial.by_number) {
       ASSERT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float g) { return g != 0; }))
           << number;
     }
     for (const auto& [name, v] : kAll) {
-      for (const int p : {2, 3, 4}) {
+      for (const int p : {2, 3, 4, 8}) {
         if (v > 1 && m % p != 0) continue;
         SCOPED_TRACE(std::string(name) + " p " + std::to_string(p) + " m " + std::to_string(m));
         Gradients parallel;

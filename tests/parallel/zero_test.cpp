@@ -67,23 +67,28 @@ std::vector<Seen> train(const Plan& plan) {
 class V9Zero : public testing::TestWithParam<DType> {};
 
 TEST_P(V9Zero, EqualsDataParallelismBitForBit) {
-  for (const int micro_batches : {1, 3}) {
-    Plan plan{.micro_batches = micro_batches};
-    plan.store.type = GetParam();
-    plan.store.first_bucket_bytes = 1 << 13;
-    // The last bits of the norm, and so of clipped gradients, depend on the buckets: a layer each
-    // with zero 3.
-    for (const bool by_layer : {false, true}) {
-      plan.store.zero = 0;
-      plan.store.bucket_bytes = by_layer ? 1 : kMiB;
-      if (by_layer) plan.store.first_bucket_bytes = 1;
-      const std::vector<Seen> expected = train(plan);
-      EXPECT_NE(expected[0].hashes.front(), expected[0].hashes.back());
-      for (plan.store.zero = by_layer ? 3 : 1; plan.store.zero <= (by_layer ? 3 : 2);
-           ++plan.store.zero) {
-        for (const Seen& one : train(plan)) {
-          EXPECT_EQ(one.hashes, expected[0].hashes) << "zero " << plan.store.zero;
-          EXPECT_EQ(one.norms, expected[0].norms) << "zero " << plan.store.zero;
+  for (const int n : {2, 3, 4, 8}) {
+    for (const int micro_batches : {1, 3}) {
+      if (n == 3 && micro_batches == 1) continue;
+      Plan plan{.ranks = n, .micro_batches = micro_batches};
+      plan.store.type = GetParam();
+      plan.store.first_bucket_bytes = 1 << 13;
+      // The last bits of the norm, and so of clipped gradients, depend on the buckets: a layer each
+      // with zero 3.
+      for (const bool by_layer : {false, true}) {
+        plan.store.zero = 0;
+        plan.store.bucket_bytes = by_layer ? 1 : kMiB;
+        if (by_layer) plan.store.first_bucket_bytes = 1;
+        const std::vector<Seen> expected = train(plan);
+        EXPECT_NE(expected[0].hashes.front(), expected[0].hashes.back());
+        for (plan.store.zero = by_layer ? 3 : 1; plan.store.zero <= (by_layer ? 3 : 2);
+             ++plan.store.zero) {
+          for (const Seen& one : train(plan)) {
+            EXPECT_EQ(one.hashes, expected[0].hashes)
+                << "zero " << plan.store.zero << ", " << n << " ranks";
+            EXPECT_EQ(one.norms, expected[0].norms)
+                << "zero " << plan.store.zero << ", " << n << " ranks";
+          }
         }
       }
     }
@@ -94,13 +99,16 @@ INSTANTIATE_TEST_SUITE_P(Types, V9Zero,
                          [](const auto& one) { return std::string(name_of(one.param)); });
 
 TEST(V9ZeroSgd, EqualsDataParallelismBitForBit) {
-  Plan plan;
-  plan.steps = 5;
-  plan.store.first_bucket_bytes = plan.store.bucket_bytes = 1;
-  plan.store.optimizer = {.is_adamw = false, .sgd_lr = 0.01, .sgd_momentum = 0.9};
-  const std::vector<Seen> expected = train(plan);
-  for (plan.store.zero = 1; plan.store.zero <= 3; ++plan.store.zero) {
-    EXPECT_EQ(train(plan)[2].hashes, expected[0].hashes) << "zero " << plan.store.zero;
+  for (const int n : {2, 3, 4, 8}) {
+    Plan plan{.ranks = n, .steps = 5};
+    plan.store.first_bucket_bytes = plan.store.bucket_bytes = 1;
+    plan.store.optimizer = {.is_adamw = false, .sgd_lr = 0.01, .sgd_momentum = 0.9};
+    const std::vector<Seen> expected = train(plan);
+    for (plan.store.zero = 1; plan.store.zero <= 3; ++plan.store.zero) {
+      for (const Seen& one : train(plan)) {
+        EXPECT_EQ(one.hashes, expected[0].hashes) << "zero " << plan.store.zero << ", " << n;
+      }
+    }
   }
 }
 
@@ -185,18 +193,22 @@ TEST(V14WorkedNumbers, AccumulationDoesNotSendMore) {
 }
 
 TEST(V14WorkedNumbers, RealRanksCountWhatIsPredicted) {
-  for (const int zero : {0, 1, 2, 3}) {
-    Plan plan{.steps = 1};
-    plan.store.zero = zero;
-    plan.store.first_bucket_bytes = 1 << 13;
-    const std::vector<Seen> seen = train(plan);
-    for (int r = 0; r < plan.ranks; ++r) {
-      const Traffic expected =
-          must(predict_traffic(odd_model().parameters(), r, plan.ranks, 1, plan.store));
-      for (const Operation op :
-           {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather}) {
-        EXPECT_EQ(seen[r].traffic[op].bytes, expected[op].bytes) << zero << " " << name_of(op);
-        EXPECT_EQ(seen[r].traffic[op].calls, expected[op].calls) << zero << " " << name_of(op);
+  for (const int n : {2, 3, 4, 8}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      Plan plan{.ranks = n, .steps = 1};
+      plan.store.zero = zero;
+      plan.store.first_bucket_bytes = 1 << 13;
+      const std::vector<Seen> seen = train(plan);
+      for (int r = 0; r < n; ++r) {
+        const Traffic expected =
+            must(predict_traffic(odd_model().parameters(), r, n, 1, plan.store));
+        for (const Operation op :
+             {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather}) {
+          EXPECT_EQ(seen[r].traffic[op].bytes, expected[op].bytes) << zero << " " << name_of(op);
+          EXPECT_EQ(seen[r].traffic[op].calls, expected[op].calls) << zero << " " << name_of(op);
+          EXPECT_EQ(seen[r].traffic[op].messages, expected[op].messages)
+              << zero << " " << name_of(op);
+        }
       }
     }
   }
