@@ -1,5 +1,6 @@
 // ZeRO: the same bits as data parallelism (V9), bytes to the byte (V14), memory as predicted, and
 // what lectures get wrong about both.
+#include <cmath>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -214,6 +215,23 @@ TEST(V14WorkedNumbers, RealRanksCountWhatIsPredicted) {
   }
 }
 
+// 25 MiB, the first one smaller; the last layer is the first to be reduced.
+TEST(Buckets, AreWholeLayersTheLastFirst) {
+  Model model(Loss::kMeanSquare);
+  for (int l = 0; l < 16; ++l) model.linear(1024, 1024).without_bias();  // 4 MiB each
+  const auto compute = must(make_host_compute("dry"));
+  const auto alone = make_count_comm(0, 1);
+  for (const int n : {2, 4, 8}) {
+    const auto dp = make_count_comm(0, n);
+    const auto store = must(
+        ParameterStore::create(*dp, *alone, *compute, model, model.parameters(), StoreOptions{}));
+    std::vector<std::vector<int>> layers;
+    for (const BucketInfo& one : store->buckets()) layers.push_back(one.layers);
+    EXPECT_EQ(layers, (std::vector<std::vector<int>>{
+                          {15}, {14, 13, 12, 11, 10, 9}, {8, 7, 6, 5, 4, 3}, {2, 1, 0}}));
+  }
+}
+
 TEST(Memory, OfTheLecturesNetworkOnFourRanks) {
   const std::int64_t mib[] = {64, 40, 28, 16};
   for (const int zero : {0, 1, 2, 3}) {
@@ -242,6 +260,58 @@ TEST(Memory, PeaksAsPredicted) {
         }
       }
     }
+  }
+}
+
+// Why layers are normalized over their columns: a replica has all columns of its rows, but not all
+// rows. A batch norm's means and variances are those of the replica's rows.
+TEST(Lectures, BatchNormOfAShareIsNotThatOfTheBatch) {
+  constexpr std::int64_t kRows = 16, kCols = 6;
+  const Matrix x = random_matrix(kRows, kCols, 77);
+  // Of each column over rows, or of each row over columns.
+  const auto normalized = [](const Matrix& m, bool by_batch) {
+    Matrix out(m.rows, m.cols);
+    const std::int64_t groups = by_batch ? m.cols : m.rows, each = by_batch ? m.rows : m.cols;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const auto at = [&](std::int64_t i) { return by_batch ? m(i, g) : m(g, i); };
+      double mean = 0.0, variance = 0.0;
+      for (std::int64_t i = 0; i < each; ++i) mean += at(i) / static_cast<double>(each);
+      for (std::int64_t i = 0; i < each; ++i) {
+        variance += (at(i) - mean) * (at(i) - mean) / static_cast<double>(each);
+      }
+      for (std::int64_t i = 0; i < each; ++i) {
+        (by_batch ? out(i, g) : out(g, i)) = (at(i) - mean) / std::sqrt(variance + 1e-5);
+      }
+    }
+    return out;
+  };
+  const auto compute = must(make_host_compute("ref"));
+  const Matrix layer = normalized(x, false), batch = normalized(x, true);
+  for (const int n : {2, 4, 8}) {
+    const std::int64_t rows = kRows / n;
+    double drift = 0.0;
+    for (int rank = 0; rank < n; ++rank) {
+      const Matrix mine = x.part(rank * rows, 0, rows, kCols);
+      const Matrix ours = normalized(mine, true);
+      // The library's norm, on this replica's rows alone.
+      const auto make = [&](std::int64_t r, std::int64_t c, double value) {
+        Tensor t = must(Tensor::make(compute->memory(), Use::kBuffers, r, c, DType::kFloat64));
+        must(compute->fill(t.view(), value));
+        return t;
+      };
+      const Tensor in = tensor_of(*compute, mine, DType::kFloat64);
+      const Tensor one = make(1, kCols, 1.0), zero = make(1, kCols, 0.0),
+                   out = make(rows, kCols, 0.0);
+      const Tensor stats = make(rows, 2, 0.0);
+      must(compute->layer_norm(in.view(), one.view(), zero.view(), out.view(), stats.view()));
+      expect_near(read(*compute, out.view()), layer.part(rank * rows, 0, rows, kCols), 1e-12);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = 0; j < kCols; ++j) {
+          drift = std::max(drift, std::abs(ours(i, j) - batch(rank * rows + i, j)));
+        }
+      }
+    }
+    EXPECT_GT(drift, 0.1) << n << " replicas";
   }
 }
 
