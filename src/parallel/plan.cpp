@@ -135,16 +135,37 @@ double activation_bytes(const ModelShape& model, std::int64_t micro_batch,
   const double row = static_cast<double>(micro_batch * model.sequence) * hidden * model.layers;
   const double element = precision.activation;
   const double kept_input = layout.is_sequence_parallel ? 1.0 / tp : 1.0;
-  if (layout.recompute == Recompute::kFull) return row * element * kept_input;
+  if (layout.recompute == Recompute::kFull) {
+    return row * element * kept_input / (model.is_transformer ? 1 : model.layers);
+  }
   if (!model.is_transformer) {
-    const double before = layout.recompute == Recompute::kNone ? 1.0 : 0.0;  // the activation
-    return row * element * (kept_input + before / tp);
+    const double before = 1.0 / tp;  // the activation
+    // Inputs that were gathered do not follow from what is before an activation. Of a pair one
+    // layer's is split, and the other's lies as its inputs do.
+    const bool keeps_inputs = layout.recompute == Recompute::kNone || !layout.is_megatron;
+    return row * element * (kept_input + before) / (keeps_inputs ? 1 : 2);
   }
   // The formula is for elements of two bytes. 10 of its 34 lie between the pairs of tensor
   // parallelism, where only sequence parallelism splits them.
   const double scores = 5.0 * model.heads * static_cast<double>(model.sequence) / hidden;
   const double attention = layout.recompute == Recompute::kNone ? scores : 0.0;
   return row * element / 2 * (10.0 * kept_input + (24.0 + attention) / tp);
+}
+
+double peak_activation_bytes(const ModelShape& model, std::int64_t micro_batch,
+                             const Precision& precision, const LayoutChoice& layout,
+                             double in_flight) {
+  const double stage_share =
+      layers_of_rank(model, layout.pp) / model.layers / layout.stages_per_rank;
+  const double kept = activation_bytes(model, micro_batch, precision, layout);
+  if (model.is_transformer || layout.recompute != Recompute::kFull) {
+    return kept * stage_share * in_flight;
+  }
+  // One micro-batch at a time has everything again, the others a stage's input.
+  LayoutChoice whole = layout;
+  whole.recompute = Recompute::kNone;
+  return activation_bytes(model, micro_batch, precision, whole) * stage_share +
+         kept * (in_flight - 1);
 }
 
 double kept_micro_batches(const LayoutChoice& layout, int micro_batches) {
@@ -199,8 +220,9 @@ Result<Plan> make_plan(const Workload& workload, const Cluster& cluster,
   // Sums over several micro-batches are whole until they are reduced.
   plan.memory.gradients = mine * precision.gradient / (m == 1 ? split_from(2) : 1);
   plan.memory.optimizer = mine * (precision.master + precision.moments) / split_from(1);
-  plan.memory.activations = activation_bytes(model, layout.micro_batch, precision, layout) *
-                            layer_share * kept_micro_batches(layout, m);
+  plan.memory.activations =
+      peak_activation_bytes(model, layout.micro_batch, precision, layout,
+                            kept_micro_batches(layout, m) * layout.stages_per_rank);
   plan.fits = plan.memory.total() <= cluster.memory_bytes;
 
   const double rows = static_cast<double>(workload.batch / layout.dp * model.sequence);

@@ -62,6 +62,7 @@ LAYOUTS = {
     'dp4': threads('--dp', '4'),
     'zero3': threads('--dp', '4', '--zero', '3'),
     'tp2': threads('--tp', '2'),
+    'tp4': threads('--tp', '4'),
     'pp2': threads('--pp', '2', '--micro-batch', '32'),
     '2x2x2': threads('--dp', '2', '--pp', '2', '--tp', '2', '--micro-batch', '16'),
 }
@@ -99,7 +100,7 @@ if os.path.isdir(FASHION):
     four = ['--hidden', '256,128,128']
     nets = {'serial': [], 'dp4': LAYOUTS['dp4'], '2x2x2': LAYOUTS['2x2x2']}
     if LONG:
-        nets.update({'zero3': LAYOUTS['zero3'], 'tp4': [*threads('--tp', '4'), *four],
+        nets.update({'zero3': LAYOUTS['zero3'], 'tp4': LAYOUTS['tp4'],
                      'pp4': [*threads('--pp', '4', '--micro-batch', '32'), *four]})
     results = {}
     for name, layout in nets.items():
@@ -112,26 +113,38 @@ if os.path.isdir(FASHION):
 else:
     tap.skip('V16 Fashion-MNIST', 'no dataset-fashion-mnist')
 
-# ---- The same as processes, and over other libraries (V17)
-reference = train('--steps', '30', '--log-every', '1', '--metrics', path('one'), '--gemm', 'ref')
-
-
+# ---- The same as processes, and over other libraries (V17), on 2, 4 and 8 ranks
 def losses(name):
     return [row['loss'] for row in metrics(name) if 'loss' in row]
 
 
+def steps(name, *args):
+    return ['--steps', '20', '--log-every', '1', '--gemm', 'ref', '--metrics', path(name), *args]
+
+
+reference = train(*steps('one'))
+in_rank_order = param_hash(train(*steps('two'), *threads('--dp', '2', '--reduce-order', 'rank')))
 for backend in BACKENDS:
     if backend == 'nccl':
         continue
-    args = ['--backend', backend, '--steps', '30', '--log-every', '1', '--gemm', 'ref', '--metrics',
-            path('backend-' + backend), '--dp', '2', '--tp', '2', os.path.join(PROGRAMS, 'train_mlp')]
-    program = args.pop()
-    launch = (['mpirun', '--oversubscribe', '--allow-run-as-root', '--bind-to', 'none', '-n', '4'] if backend == 'mpi' else
-              [LAUNCHER, 'run', '-n', '4', '--'])
-    result = run(*launch, program, *args)
-    good = result.returncode == 0 and len(losses('backend-' + backend)) >= 30
-    worst = max((abs(a / b - 1) for a, b in zip(losses('one'), losses('backend-' + backend))), default=1) if good else 1
-    tap.check(f'V17 dp 2 x tp 2 over {backend}: the losses of a serial run within 1e-5', worst < 1e-5, [worst, *shown(result)])
+    for n, layout in ((2, ['--dp', '2']), (4, ['--dp', '2', '--tp', '2']),
+                      (8, ['--dp', '2', '--pp', '2', '--tp', '2', '--micro-batch', '32'])):
+        name = f'{backend}-{n}'
+        launch = (['mpirun', '--oversubscribe', '--allow-run-as-root', '--bind-to', 'none', '-n', str(n)]
+                  if backend == 'mpi' else [LAUNCHER, 'run', '-n', str(n), '--'])
+        result = run(*launch, os.path.join(PROGRAMS, 'train_mlp'), '--backend', backend, *steps(name), *layout)
+        good = result.returncode == 0 and len(losses(name)) >= 20
+        worst = max((abs(a / b - 1) for a, b in zip(losses('one'), losses(name))), default=1) if good else 1
+        tap.check(f'V17 {" ".join(layout)} over {backend}: the losses of a serial run within 1e-6', worst < 1e-6,
+                  [worst, *shown(result)])
+        if n == 2:  # there is one sum of two numbers, whoever computes it
+            tap.check(f'V17 two replicas over {backend}: the bits of sums in rank order',
+                      in_rank_order is not None and param_hash(result) == in_rank_order, [in_rank_order, *shown(result)])
+for n, layout in ((4, ['--dp', '4']), (8, ['--dp', '4', '--pp', '2', '--micro-batch', '32'])):
+    hashes = [param_hash(run(*command, os.path.join(PROGRAMS, 'train_mlp'), *steps('order'), *layout, *more, '--reduce-order', 'rank'))
+              for command, more in (([LAUNCHER, 'run', '-n', str(n), '--'], []), (['env'], ['--backend', 'threads']))]
+    tap.check(f'V17 {" ".join(layout)}: processes and threads, both in rank order, have the same bits',
+              hashes[0] is not None and hashes[0] == hashes[1], hashes)
 result = train('--backend', 'nccl')
 tap.check('nccl without a GPU: one sentence', result.returncode == 1 and 'nccl' in result.stderr and
           result.stderr.count('\n') == 1, shown(result))
@@ -207,8 +220,10 @@ tap.check('simulated: links between nodes that are 100 times slower', slow > 3 *
 result = train('--inject', 'nan:1:2', '--nan-check', '--steps', '5', *threads('--dp', '2'))
 tap.check('V20 NaN: rank and layer are named', result.returncode == 1 and 'rank 1' in result.stderr and 'layer' in result.stderr,
           shown(result))
-result = run(LAUNCHER, 'run', '-n', '4', '--', os.path.join(PROGRAMS, 'train_mlp'), '--inject', 'kill:2:3', '--steps', '50')
-tap.check('V20 kill: the dead rank is named', result.returncode != 0 and 'rank 2' in result.stderr, shown(result))
+for n in ('2', '4', '8'):
+    dead = int(n) // 2
+    result = run(LAUNCHER, 'run', '-n', n, '--', os.path.join(PROGRAMS, 'train_mlp'), '--inject', f'kill:{dead}:3', '--steps', '50')
+    tap.check(f'V20 kill, {n} ranks: the dead rank is named', result.returncode != 0 and f'rank {dead}' in result.stderr, shown(result))
 result = train('--inject', 'slow:1:20', '--steps', '4', *threads('--dp', '2'))
 tap.check('V20 slow: a slow rank is no error', result.returncode == 0, shown(result))
 result = run(os.path.join(PROGRAMS, 'break_it'))

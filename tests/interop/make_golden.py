@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Usage: make_golden.py [DIGITS.csv.gz] [OUT_FOLDER]
 
-Trains with PyTorch what tests/parallel/v18_test.cpp trains with Treering, and writes the curves that it
+Trains with PyTorch what tests/parallel/golden_test.cpp trains with Treering, and writes the curves that it
 must give: a line a step, "step,loss,gradient_norm". Made once; needs PyTorch (Debian: python3-torch):
 
     tests/interop/make_golden.py examples/data/digits.csv.gz tests/interop/golden
 
-Single process in float64 and float32, and four processes of DistributedDataParallel over Gloo, with SGD
+Single process in float64 and float32, and 2, 4 and 8 processes of DistributedDataParallel over Gloo, with SGD
 (momentum 0.9) and with AdamW. Nothing here shares code with Treering: initial values and the order of rows
 are computed again from their definition (hash of seed, stream and index).
 """
@@ -132,7 +132,8 @@ def main():
     for optimizer in ('sgd', 'adamw'):
         for name, dtype in (('fp64', torch.float64), ('fp32', torch.float32)):
             write(folder, f'single-{optimizer}-{name}', train(file, optimizer, dtype))
-    multiprocessing.spawn(worker, args=(4, 29610, file, folder), nprocs=4)
+    for ranks in (2, 4, 8):
+        multiprocessing.spawn(worker, args=(ranks, 29610 + ranks, file, folder), nprocs=ranks)
     with open(os.path.join(folder, 'README.md'), 'w') as out:
         out.write(f'Curves of `tests/interop/make_golden.py`, made with PyTorch {torch.__version__} '
                   f'(Python {sys.version.split()[0]}): {"-".join(map(str, WIDTHS))}, digits, batch {BATCH}, '

@@ -1,5 +1,5 @@
 // Comm: what the operations compute, what they refuse, and what is counted. The bits of a ring's
-// sum are those of a serial replay of its order (V3).
+// and of a tree's sum are those of a serial replay of its order (V3).
 #include "treering/parallel/comm.hpp"
 
 #include <cstdlib>
@@ -57,6 +57,30 @@ Floats rank_order_replay(int n, std::int64_t count) {
   for (int r = 1; r < n; ++r) {
     const Floats more = numbers(r, count);
     for (std::int64_t i = 0; i < count; ++i) sum[i] += more[i];
+  }
+  return sum;
+}
+
+// Of positions [first, last] the one with most factors of two is the root: what is below it, then
+// its own, then what is above it. Position p is rank p - 1 - tree's.
+float tree_fold(const std::vector<Floats>& inputs, std::int64_t i, int first, int last, int tree) {
+  int root = first;
+  for (int p = first; p <= last; ++p) {
+    if ((p & -p) > (root & -root)) root = p;
+  }
+  float sum = inputs[static_cast<std::size_t>(root - 1 - tree)][static_cast<std::size_t>(i)];
+  if (root > first) sum = tree_fold(inputs, i, first, root - 1, tree) + sum;
+  if (root < last) sum = sum + tree_fold(inputs, i, root + 1, last, tree);
+  return sum;
+}
+// Two trees, each for one half; the second's positions begin one higher (Sanders, Speck, Traeff).
+Floats tree_replay(int n, std::int64_t count) {
+  std::vector<Floats> inputs;
+  for (int r = 0; r < n; ++r) inputs.push_back(numbers(r, count));
+  Floats sum(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const int tree = i < count / 2 ? 0 : 1;
+    sum[static_cast<std::size_t>(i)] = tree_fold(inputs, i, 1 + tree, n + tree, tree);
   }
   return sum;
 }
@@ -204,7 +228,7 @@ TEST(Comm, RegisteredMemoryGivesTheSameSums) {
 // V3: a ring all-reduce is its reduce-scatter, then its all-gather, in the order of the ring.
 TEST(V3Rings, EqualTheSerialReplay) {
   const ForcedRing forced;
-  for (const int n : {2, 3, 4}) {
+  for (const int n : {2, 3, 4, 8}) {
     const std::int64_t chunk = 48, count = n * chunk;  // whole cache lines: both cut alike
     const Floats expected = ring_replay(n, count, chunk);
     // Of two summands the order does not show.
@@ -220,18 +244,36 @@ TEST(V3Rings, EqualTheSerialReplay) {
   }
 }
 
-TEST(V3Rings, RankOrderDependsOnNothingElse) {
-  for (const std::int64_t count : {12, 1200, 120'000}) {
-    const Floats expected = rank_order_replay(4, count);
-    on_ranks(4, [&](std::unique_ptr<Comm> comm) {
-      must(comm->set_rank_order(true));
-      Floats x = numbers(comm->rank(), count), sum(x.size()), gathered(x.size());
+TEST(V3Trees, EqualTheSerialReplay) {
+  ::setenv("TR_ALGO", "all_reduce:tree", 1);
+  for (const int n : {2, 3, 4, 5, 8}) {
+    const std::int64_t count = 2 * 480;  // halves of whole cache lines
+    const Floats expected = tree_replay(n, count);
+    // A tree keeps the order of ranks, but from five on not where the brackets are.
+    EXPECT_EQ(expected == rank_order_replay(n, count), n <= 4);
+    on_ranks(n, [&](std::unique_ptr<Comm> comm) {
+      Floats x = numbers(comm->rank(), count), sum(x.size());
       must(comm->wait(must(comm->all_reduce(view(x), view(sum)))));
-      EXPECT_EQ(sum, expected);
-      (void)must(comm->reduce_scatter(view(x), part(gathered, comm->rank(), 4)));
-      must(comm->wait(must(comm->all_gather(part(gathered, comm->rank(), 4), view(gathered)))));
-      EXPECT_EQ(gathered, expected);
+      EXPECT_EQ(sum, expected) << n << " ranks";
     });
+  }
+  ::unsetenv("TR_ALGO");
+}
+
+TEST(V3Rings, RankOrderDependsOnNothingElse) {
+  for (const int n : {2, 4, 8}) {
+    for (const std::int64_t count : {24, 1200, 120'000}) {
+      const Floats expected = rank_order_replay(n, count);
+      on_ranks(n, [&](std::unique_ptr<Comm> comm) {
+        must(comm->set_rank_order(true));
+        Floats x = numbers(comm->rank(), count), sum(x.size()), gathered(x.size());
+        must(comm->wait(must(comm->all_reduce(view(x), view(sum)))));
+        EXPECT_EQ(sum, expected);
+        (void)must(comm->reduce_scatter(view(x), part(gathered, comm->rank(), n)));
+        must(comm->wait(must(comm->all_gather(part(gathered, comm->rank(), n), view(gathered)))));
+        EXPECT_EQ(gathered, expected);
+      });
+    }
   }
 }
 

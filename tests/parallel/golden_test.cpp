@@ -1,59 +1,12 @@
 // V18: the curves of PyTorch (tests/interop/make_golden.py) for the same net, data and options.
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
-#include <zlib.h>
 
+#include "digits.hpp"
 #include "trainers.hpp"
 
 namespace partest {
 namespace {
-
-// The 1,797 digits, and the order that the golden script trains on, read by this test itself.
-class Digits final : public tr::par::Data {
- public:
-  explicit Digits(const std::string& path) {
-    gzFile file = gzopen(path.c_str(), "rb");
-    EXPECT_NE(file, nullptr) << path;
-    std::string text;
-    char buffer[4096];
-    for (int got; (got = gzread(file, buffer, sizeof buffer)) > 0;) {
-      text.append(buffer, static_cast<std::size_t>(got));
-    }
-    gzclose(file);
-    std::istringstream lines(text);
-    std::vector<std::vector<int>> all;
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream numbers(line);
-      std::vector<int> row;
-      for (std::string number; std::getline(numbers, number, ',');)
-        row.push_back(std::stoi(number));
-      all.push_back(row);
-    }
-    std::vector<std::size_t> order(all.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    for (std::uint64_t left = order.size(); left > 1; --left) {
-      std::swap(order[left - 1],
-                order[tr::par::random_bits(0, tr::par::kSplitStream, left) % left]);
-    }
-    for (std::size_t i = 0; i < 1437; ++i) rows_.push_back(all[order[i]]);
-  }
-  std::int64_t rows() const override { return static_cast<std::int64_t>(rows_.size()); }
-  std::int64_t features() const override { return 64; }
-  void read(std::span<const std::int64_t> rows, std::span<float> features,
-            std::span<std::int32_t> labels) const override {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const std::vector<int>& row = rows_[static_cast<std::size_t>(rows[i])];
-      for (std::size_t j = 0; !features.empty() && j < 64; ++j) {
-        features[i * 64 + j] = static_cast<float>(row[j]) / 16.0f;
-      }
-      if (!labels.empty()) labels[i] = row[64];
-    }
-  }
-
- private:
-  std::vector<std::vector<int>> rows_;
-};
 
 struct Row {
   double loss, norm;
@@ -132,14 +85,28 @@ TEST(V18, SerialRunsFollowPyTorch) {
   }
 }
 
+// Of as many processes as the layout has ranks, or of four.
 TEST(V18, EveryLayoutFollowsDistributedDataParallel) {
   for (const char* optimizer : {"sgd", "adamw"}) {
-    const std::string name = std::string("ddp4-") + optimizer + "-fp32";
     for (const MeshShape& mesh :
-         {MeshShape{4, 1, 1}, MeshShape{2, 1, 2}, MeshShape{1, 3, 1}, MeshShape{2, 2, 2}}) {
+         {MeshShape{2, 1, 1}, MeshShape{1, 2, 1}, MeshShape{1, 1, 2}, MeshShape{4, 1, 1},
+          MeshShape{2, 1, 2}, MeshShape{1, 3, 1}, MeshShape{8, 1, 1}, MeshShape{2, 2, 2}}) {
+      const int processes = mesh.size() == 3 ? 4 : mesh.size();
+      const std::string name = "ddp" + std::to_string(processes) + "-" + optimizer + "-fp32";
       const Row worst = compare(name, optimizer, mesh, DType::kFloat32, "ref");
       EXPECT_LE(worst.loss, 1e-5) << optimizer << ' ' << name_of(mesh);
       EXPECT_LE(worst.norm, 1e-4) << optimizer << ' ' << name_of(mesh);
+    }
+  }
+}
+
+// Mixed precision, with fp32 masters: llm.c's gate.
+TEST(V18, Bf16FollowsInEveryLayout) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    for (const MeshShape& mesh : {MeshShape{2, 1, 1}, MeshShape{2, 1, 2}, MeshShape{2, 2, 2}}) {
+      const std::string name = "ddp" + std::to_string(mesh.size()) + "-" + optimizer + "-fp32";
+      const Row worst = compare(name, optimizer, mesh, DType::kBFloat16, "ref");
+      EXPECT_LE(worst.loss, 5e-2) << optimizer << ' ' << name_of(mesh);
     }
   }
 }

@@ -9,7 +9,7 @@
 namespace partest {
 namespace {
 
-constexpr double kTolerance = 2e-6;  // of losses over 8 steps: sums fold in other orders
+constexpr double kTolerance = 1e-6;  // of losses over some steps (V5): sums fold in other orders
 
 Training of(const MeshShape& mesh, Model model, int micro_batches = 4) {
   Training t;
@@ -20,31 +20,45 @@ Training of(const MeshShape& mesh, Model model, int micro_batches = 4) {
   return t;
 }
 
+// Of powers of two, for megatron_model's 4 layers and widths.
 std::vector<MeshShape> shapes_of(int most) {
   std::vector<MeshShape> shapes;
   for (int dp = 1; dp <= most; dp *= 2) {
     for (int pp = 1; dp * pp <= most; pp *= 2) {
       for (int tp = 1; dp * pp * tp <= most; tp *= 2) {
-        if (pp <= 4) shapes.push_back({dp, pp, tp});  // 4 layers
+        if (pp <= 4) shapes.push_back({dp, pp, tp});
       }
     }
   }
   return shapes;
 }
 
+// Eight layers, of a width that tp divides. The last one is 8 wide: what does not divide that is
+// row-parallel or replicated.
+Model eight_layers(int tp, bool gather) {
+  const std::int64_t width = tp == 5 || tp == 7 ? 35 : 24;
+  Model model(tr::par::Loss::kCrossEntropy);
+  for (int l = 0; l < 7; ++l) {
+    const bool is_row = !gather && l % 2 == 1;
+    model.linear(l == 0 ? 16 : width, width, is_row ? Split::kRow : Split::kColumn).gelu();
+  }
+  return model.linear(width, 8, gather ? Split::kReplicate : Split::kRow);
+}
+
 class V11 : public ::testing::TestWithParam<MeshShape> {};
 
 TEST_P(V11, EveryLayoutTrainsWhatOneRankTrains) {
   for (const bool gather : {false, true}) {
-    const Model model = gather ? gather_model() : megatron_model();
-    const Curve serial = train(of({1, 1, 1}, model));
-    const Curve parallel = train(of(GetParam(), model));
+    const Model model = eight_layers(GetParam().tp, gather);
+    Training alone = of({1, 1, 1}, model), t = of(GetParam(), model);
+    alone.steps = t.steps = 14;
+    const Curve serial = train(alone), parallel = train(t);
     EXPECT_LE(largest_difference(serial.loss, parallel.loss), kTolerance) << name_of(GetParam());
     EXPECT_LE(largest_difference(serial.norm, parallel.norm), 10 * kTolerance);
     EXPECT_LT(serial.loss.back(), 0.9 * serial.loss.front()) << "it learns";
   }
 }
-INSTANTIATE_TEST_SUITE_P(Layouts, V11, ::testing::ValuesIn(shapes_of(8)), [](const auto& given) {
+INSTANTIATE_TEST_SUITE_P(Layouts, V11, ::testing::ValuesIn(all_shapes(8)), [](const auto& given) {
   const MeshShape& m = given.param;
   return "dp" + std::to_string(m.dp) + "pp" + std::to_string(m.pp) + "tp" + std::to_string(m.tp);
 });
@@ -81,7 +95,8 @@ TEST(V11Forms, AllOfItTogether) {
 }
 
 TEST(V2, ARunIsTheSameTwiceWhateverTheTiming) {
-  for (const MeshShape& mesh : {MeshShape{4, 1, 1}, MeshShape{2, 2, 1}, MeshShape{1, 2, 2}}) {
+  for (const MeshShape& mesh : shapes_of(8)) {
+    if (mesh.size() == 1) continue;
     Training t = of(mesh, megatron_model(), 2);
     t.options.rank_order = false;
     const Curve first = train(t);
@@ -107,7 +122,8 @@ TEST(V19, BatchesThatReplicasCannotShareEvenly) {
   Training serial = of({1, 1, 1}, megatron_model(), 1);
   serial.batch = 29;
   const Curve expected = train(serial);
-  for (const MeshShape& mesh : {MeshShape{2, 1, 1}, MeshShape{3, 1, 1}, MeshShape{4, 2, 1}}) {
+  for (const MeshShape& mesh : {MeshShape{2, 1, 1}, MeshShape{3, 1, 1}, MeshShape{4, 1, 1},
+                                MeshShape{4, 2, 1}, MeshShape{8, 1, 1}, MeshShape{2, 2, 2}}) {
     Training t = of(mesh, megatron_model(), 1);
     t.batch = 29;
     t.options.micro_batch = 4;

@@ -165,18 +165,20 @@ constexpr std::pair<const char*, int> kAll[] = {
     {"naive", 1}, {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb-h1", 1}};
 
 TEST(V6Pipeline, EveryScheduleHasTheSerialRunsBits) {
-  const Model model = perceptron({6, 9, 7, 8, 5, 9, 6, 7, 4}, Loss::kMeanSquare);
-  for (const int m : {4, 12}) {
+  // Sixteen layers: two for each stage of eight ranks when they are interleaved.
+  const Model model =
+      perceptron({6, 9, 7, 8, 5, 9, 6, 7, 4, 8, 5, 6, 9, 7, 5, 8, 4}, Loss::kMeanSquare);
+  for (const int m : {1, 4, 12, 16}) {
     const std::int64_t rows = 3 * m - 1;  // the last micro-batch is short
     Gradients serial;
     run(model, made("naive", 1, m), rows, serial);
-    ASSERT_EQ(serial.by_number.size(), 16u);
+    ASSERT_EQ(serial.by_number.size(), 32u);
     for (const auto& [number, gradient] : serial.by_number) {
       ASSERT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float g) { return g != 0; }))
           << number;
     }
     for (const auto& [name, v] : kAll) {
-      for (const int p : {2, 3, 4}) {
+      for (const int p : {2, 3, 4, 8}) {
         if (v > 1 && m % p != 0) continue;
         SCOPED_TRACE(std::string(name) + " p " + std::to_string(p) + " m " + std::to_string(m));
         Gradients parallel;
@@ -237,14 +239,18 @@ std::vector<Trace> traces_of(const Model& model, const MeshShape& shape, const S
 const SimulatedLinks kFast{1e9, 1e9, 8, 0.0};
 
 TEST(PipelineStages, BubblesAreThoseOfTheFormulas) {
-  std::vector<std::int64_t> widths(33, 8);
-  const Model model = perceptron(widths, Loss::kMeanSquare);
-  for (const auto& [name, v] : kAll) {
-    SCOPED_TRACE(name);
-    const std::vector<Trace> traces =
-        traces_of(model, {1, 4, 1}, made(name, 4, 8, v), 16, {}, kFast, 1.0);
-    const double formula = bubble_formula(name, 4, 8, v);
-    EXPECT_NEAR(idle_share(traces), formula, 0.1 * formula);
+  for (const int p : {2, 4, 8}) {
+    // The first layer has no dx to compute: the smaller the bubble, the more layers it is to be
+    // lost among.
+    const Model model = perceptron(
+        std::vector<std::int64_t>(static_cast<std::size_t>(256 / p + 1), 8), Loss::kMeanSquare);
+    for (const auto& [name, v] : kAll) {
+      SCOPED_TRACE(std::string(name) + " p " + std::to_string(p));
+      const std::vector<Trace> traces =
+          traces_of(model, {1, p, 1}, made(name, p, 8, v), 16, {}, kFast, 1.0);
+      const double formula = bubble_formula(name, p, 8, v);
+      EXPECT_NEAR(idle_share(traces), formula, 0.1 * formula);
+    }
   }
 }
 
@@ -265,23 +271,63 @@ TEST(PipelineStages, BucketsStartBeforeTheBackwardPassEnds) {
   StoreOptions options;
   options.bucket_bytes = options.first_bucket_bytes = 2 * (16 * 16 + 16) * 4;  // two layers
   const SimulatedLinks links{10.0, 10.0, 8, 0.0};
-  for (const bool overlap : {true, false}) {
-    SCOPED_TRACE(overlap ? "overlap" : "no overlap");
-    options.overlap = overlap;
-    const std::vector<Trace> traces =
-        traces_of(model, {2, 1, 1}, made("gpipe", 1, 2), 16, options, links, 8.0);
-    ASSERT_EQ(traces.size(), 2u);
-    for (const Trace& trace : traces) {
-      const Interval* backward = trace.find(Row::kCompute, "B1.0");
-      const Interval* first = trace.find(Row::kDp, "all_reduce");
-      const Interval* third = trace.find(Row::kDp, "all_reduce", 2);
-      const Interval* last = trace.find(Row::kDp, "all_reduce", 3);
-      ASSERT_TRUE(backward != nullptr && first != nullptr && third != nullptr && last != nullptr);
-      EXPECT_EQ(first->begin_us < backward->end_us, overlap);
-      EXPECT_EQ(third->begin_us < backward->end_us, overlap);
-      EXPECT_GT(last->end_us, backward->end_us);
-      const double hidden = overlap_of(trace, {Row::kDp}).share();
-      EXPECT_EQ(hidden > 0.5, overlap) << hidden;
+  for (const int n : {2, 4, 8}) {
+    for (const bool overlap : {true, false}) {
+      SCOPED_TRACE((overlap ? "overlap, " : "no overlap, ") + std::to_string(n) + " ranks");
+      options.overlap = overlap;
+      const std::vector<Trace> traces =
+          traces_of(model, {n, 1, 1}, made("gpipe", 1, 2), 16, options, links, 8.0);
+      ASSERT_EQ(traces.size(), static_cast<std::size_t>(n));
+      for (const Trace& trace : traces) {
+        const Interval* backward = trace.find(Row::kCompute, "B1.0");
+        const Interval* first = trace.find(Row::kDp, "all_reduce");
+        const Interval* third = trace.find(Row::kDp, "all_reduce", 2);
+        const Interval* last = trace.find(Row::kDp, "all_reduce", 3);
+        ASSERT_TRUE(backward != nullptr && first != nullptr && third != nullptr && last != nullptr);
+        EXPECT_EQ(first->begin_us < backward->end_us, overlap);
+        EXPECT_EQ(third->begin_us < backward->end_us, overlap);
+        EXPECT_GT(last->end_us, backward->end_us);
+        const double hidden = overlap_of(trace, {Row::kDp}).share();
+        EXPECT_EQ(hidden > 0.5, overlap) << hidden;
+      }
+    }
+  }
+}
+
+// ZeRO-3: while a layer is in use the next one's parameters are on their way, forward and backward;
+// and the gradients of the layer before.
+TEST(PipelineStages, Zero3GathersTheNextLayerBesideThisOne) {
+  constexpr int kLayers = 4;
+  const Model model = perceptron(std::vector<std::int64_t>(kLayers + 1, 16), Loss::kMeanSquare);
+  StoreOptions options{.zero = 3};
+  const SimulatedLinks links{10.0, 10.0, 8, 0.0};
+  for (const int n : {2, 4, 8}) {
+    SCOPED_TRACE(std::to_string(n) + " ranks");
+    for (const Trace& trace :
+         traces_of(model, {n, 1, 1}, made("gpipe", 1, 1), 16, options, links, 8.0)) {
+      // Products: forward of layers 0 to 3, then dx and dW of 3 to 1, dW of 0. Gathers: the same
+      // layers, once forward and once backward.
+      const auto product = [&](int i) { return trace.find(Row::kCompute, "multiply", i); };
+      const auto gathered = [&](int i) { return trace.find(Row::kDp, "all_gather", i); };
+      ASSERT_NE(product(kLayers + 2 * kLayers - 2), nullptr);
+      ASSERT_NE(gathered(2 * kLayers - 1), nullptr);
+      EXPECT_EQ(gathered(2 * kLayers), nullptr);
+      for (int l = 0; l < kLayers; ++l) {
+        EXPECT_LE(gathered(l)->end_us, product(l)->begin_us) << "forward, layer " << l;
+        if (l + 1 < kLayers) {
+          EXPECT_LT(gathered(l + 1)->begin_us, product(l)->end_us) << "forward, layer " << l;
+        }
+      }
+      for (int i = 0; i < kLayers; ++i) {  // backward, layer 3 - i
+        const Interval* first = product(kLayers + 2 * i);
+        EXPECT_LE(gathered(kLayers + i)->end_us, first->begin_us) << "backward " << i;
+        if (i + 1 < kLayers) {
+          EXPECT_LT(gathered(kLayers + i + 1)->begin_us, first->end_us) << "backward " << i;
+          const Interval* reduced = trace.find(Row::kDp, "reduce_scatter", i);
+          ASSERT_NE(reduced, nullptr);
+          EXPECT_LT(reduced->begin_us, product(kLayers + 2 * i + 2)->end_us) << "backward " << i;
+        }
+      }
     }
   }
 }

@@ -168,8 +168,8 @@ TEST_P(OnTeams, AMicroBatchMayBeEmpty) {
   }
 }
 
-TEST(Stage, V15GradientsAreFiniteDifferences) {
-  Plan plan{.model = rich_model(true), .ranks = 2, .rows = 8};
+TEST_P(OnTeams, V15GradientsAreFiniteDifferences) {
+  Plan plan{.model = rich_model(true), .ranks = ranks(), .rows = 8};
   plan.options.type = DType::kFloat64;
   const Outcome team = run_team(plan);
   Oracle<double> oracle(plan, 1);

@@ -55,7 +55,7 @@ class Blobs final : public tr::par::Data {
 
 // What a training left on rank 0.
 struct Curve {
-  std::vector<double> loss, norm;  // by step
+  std::vector<double> loss, norm, scale;  // by step
   std::uint64_t hash = 0;
 };
 
@@ -88,6 +88,7 @@ inline void train_steps(const Training& t, Trainer& trainer, int from, int to, C
     if (curve == nullptr) continue;
     curve->loss.push_back(report.value().score.loss_sum / static_cast<double>(t.batch));
     curve->norm.push_back(report.value().gradient_norm);
+    curve->scale.push_back(report.value().loss_scale);
   }
 }
 
@@ -117,6 +118,17 @@ inline Curve train(const Training& t) {
 
 inline std::string name_of(const MeshShape& m) {
   return "dp" + std::to_string(m.dp) + " pp" + std::to_string(m.pp) + " tp" + std::to_string(m.tp);
+}
+
+// Every (dp, pp, tp) whose product is at most `most`.
+inline std::vector<MeshShape> all_shapes(int most) {
+  std::vector<MeshShape> shapes;
+  for (int dp = 1; dp <= most; ++dp) {
+    for (int pp = 1; dp * pp <= most; ++pp) {
+      for (int tp = 1; dp * pp * tp <= most; ++tp) shapes.push_back({dp, pp, tp});
+    }
+  }
+  return shapes;
 }
 
 // Relative to the first's.

@@ -1,5 +1,6 @@
 // ZeRO: the same bits as data parallelism (V9), bytes to the byte (V14), memory as predicted, and
 // what lectures get wrong about both.
+#include <cmath>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -67,23 +68,28 @@ std::vector<Seen> train(const Plan& plan) {
 class V9Zero : public testing::TestWithParam<DType> {};
 
 TEST_P(V9Zero, EqualsDataParallelismBitForBit) {
-  for (const int micro_batches : {1, 3}) {
-    Plan plan{.micro_batches = micro_batches};
-    plan.store.type = GetParam();
-    plan.store.first_bucket_bytes = 1 << 13;
-    // The last bits of the norm, and so of clipped gradients, depend on the buckets: a layer each
-    // with zero 3.
-    for (const bool by_layer : {false, true}) {
-      plan.store.zero = 0;
-      plan.store.bucket_bytes = by_layer ? 1 : kMiB;
-      if (by_layer) plan.store.first_bucket_bytes = 1;
-      const std::vector<Seen> expected = train(plan);
-      EXPECT_NE(expected[0].hashes.front(), expected[0].hashes.back());
-      for (plan.store.zero = by_layer ? 3 : 1; plan.store.zero <= (by_layer ? 3 : 2);
-           ++plan.store.zero) {
-        for (const Seen& one : train(plan)) {
-          EXPECT_EQ(one.hashes, expected[0].hashes) << "zero " << plan.store.zero;
-          EXPECT_EQ(one.norms, expected[0].norms) << "zero " << plan.store.zero;
+  for (const int n : {2, 3, 4, 8}) {
+    for (const int micro_batches : {1, 3}) {
+      if (n == 3 && micro_batches == 1) continue;
+      Plan plan{.ranks = n, .micro_batches = micro_batches};
+      plan.store.type = GetParam();
+      plan.store.first_bucket_bytes = 1 << 13;
+      // The last bits of the norm, and so of clipped gradients, depend on the buckets: a layer each
+      // with zero 3.
+      for (const bool by_layer : {false, true}) {
+        plan.store.zero = 0;
+        plan.store.bucket_bytes = by_layer ? 1 : kMiB;
+        if (by_layer) plan.store.first_bucket_bytes = 1;
+        const std::vector<Seen> expected = train(plan);
+        EXPECT_NE(expected[0].hashes.front(), expected[0].hashes.back());
+        for (plan.store.zero = by_layer ? 3 : 1; plan.store.zero <= (by_layer ? 3 : 2);
+             ++plan.store.zero) {
+          for (const Seen& one : train(plan)) {
+            EXPECT_EQ(one.hashes, expected[0].hashes)
+                << "zero " << plan.store.zero << ", " << n << " ranks";
+            EXPECT_EQ(one.norms, expected[0].norms)
+                << "zero " << plan.store.zero << ", " << n << " ranks";
+          }
         }
       }
     }
@@ -94,13 +100,16 @@ INSTANTIATE_TEST_SUITE_P(Types, V9Zero,
                          [](const auto& one) { return std::string(name_of(one.param)); });
 
 TEST(V9ZeroSgd, EqualsDataParallelismBitForBit) {
-  Plan plan;
-  plan.steps = 5;
-  plan.store.first_bucket_bytes = plan.store.bucket_bytes = 1;
-  plan.store.optimizer = {.is_adamw = false, .sgd_lr = 0.01, .sgd_momentum = 0.9};
-  const std::vector<Seen> expected = train(plan);
-  for (plan.store.zero = 1; plan.store.zero <= 3; ++plan.store.zero) {
-    EXPECT_EQ(train(plan)[2].hashes, expected[0].hashes) << "zero " << plan.store.zero;
+  for (const int n : {2, 3, 4, 8}) {
+    Plan plan{.ranks = n, .steps = 5};
+    plan.store.first_bucket_bytes = plan.store.bucket_bytes = 1;
+    plan.store.optimizer = {.is_adamw = false, .sgd_lr = 0.01, .sgd_momentum = 0.9};
+    const std::vector<Seen> expected = train(plan);
+    for (plan.store.zero = 1; plan.store.zero <= 3; ++plan.store.zero) {
+      for (const Seen& one : train(plan)) {
+        EXPECT_EQ(one.hashes, expected[0].hashes) << "zero " << plan.store.zero << ", " << n;
+      }
+    }
   }
 }
 
@@ -185,20 +194,41 @@ TEST(V14WorkedNumbers, AccumulationDoesNotSendMore) {
 }
 
 TEST(V14WorkedNumbers, RealRanksCountWhatIsPredicted) {
-  for (const int zero : {0, 1, 2, 3}) {
-    Plan plan{.steps = 1};
-    plan.store.zero = zero;
-    plan.store.first_bucket_bytes = 1 << 13;
-    const std::vector<Seen> seen = train(plan);
-    for (int r = 0; r < plan.ranks; ++r) {
-      const Traffic expected =
-          must(predict_traffic(odd_model().parameters(), r, plan.ranks, 1, plan.store));
-      for (const Operation op :
-           {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather}) {
-        EXPECT_EQ(seen[r].traffic[op].bytes, expected[op].bytes) << zero << " " << name_of(op);
-        EXPECT_EQ(seen[r].traffic[op].calls, expected[op].calls) << zero << " " << name_of(op);
+  for (const int n : {2, 3, 4, 8}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      Plan plan{.ranks = n, .steps = 1};
+      plan.store.zero = zero;
+      plan.store.first_bucket_bytes = 1 << 13;
+      const std::vector<Seen> seen = train(plan);
+      for (int r = 0; r < n; ++r) {
+        const Traffic expected =
+            must(predict_traffic(odd_model().parameters(), r, n, 1, plan.store));
+        for (const Operation op :
+             {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather}) {
+          EXPECT_EQ(seen[r].traffic[op].bytes, expected[op].bytes) << zero << " " << name_of(op);
+          EXPECT_EQ(seen[r].traffic[op].calls, expected[op].calls) << zero << " " << name_of(op);
+          EXPECT_EQ(seen[r].traffic[op].messages, expected[op].messages)
+              << zero << " " << name_of(op);
+        }
       }
     }
+  }
+}
+
+// 25 MiB, the first one smaller; the last layer is the first to be reduced.
+TEST(Buckets, AreWholeLayersTheLastFirst) {
+  Model model(Loss::kMeanSquare);
+  for (int l = 0; l < 16; ++l) model.linear(1024, 1024).without_bias();  // 4 MiB each
+  const auto compute = must(make_host_compute("dry"));
+  const auto alone = make_count_comm(0, 1);
+  for (const int n : {2, 4, 8}) {
+    const auto dp = make_count_comm(0, n);
+    const auto store = must(
+        ParameterStore::create(*dp, *alone, *compute, model, model.parameters(), StoreOptions{}));
+    std::vector<std::vector<int>> layers;
+    for (const BucketInfo& one : store->buckets()) layers.push_back(one.layers);
+    EXPECT_EQ(layers, (std::vector<std::vector<int>>{
+                          {15}, {14, 13, 12, 11, 10, 9}, {8, 7, 6, 5, 4, 3}, {2, 1, 0}}));
   }
 }
 
@@ -230,6 +260,58 @@ TEST(Memory, PeaksAsPredicted) {
         }
       }
     }
+  }
+}
+
+// Why layers are normalized over their columns: a replica has all columns of its rows, but not all
+// rows. A batch norm's means and variances are those of the replica's rows.
+TEST(Lectures, BatchNormOfAShareIsNotThatOfTheBatch) {
+  constexpr std::int64_t kRows = 16, kCols = 6;
+  const Matrix x = random_matrix(kRows, kCols, 77);
+  // Of each column over rows, or of each row over columns.
+  const auto normalized = [](const Matrix& m, bool by_batch) {
+    Matrix out(m.rows, m.cols);
+    const std::int64_t groups = by_batch ? m.cols : m.rows, each = by_batch ? m.rows : m.cols;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const auto at = [&](std::int64_t i) { return by_batch ? m(i, g) : m(g, i); };
+      double mean = 0.0, variance = 0.0;
+      for (std::int64_t i = 0; i < each; ++i) mean += at(i) / static_cast<double>(each);
+      for (std::int64_t i = 0; i < each; ++i) {
+        variance += (at(i) - mean) * (at(i) - mean) / static_cast<double>(each);
+      }
+      for (std::int64_t i = 0; i < each; ++i) {
+        (by_batch ? out(i, g) : out(g, i)) = (at(i) - mean) / std::sqrt(variance + 1e-5);
+      }
+    }
+    return out;
+  };
+  const auto compute = must(make_host_compute("ref"));
+  const Matrix layer = normalized(x, false), batch = normalized(x, true);
+  for (const int n : {2, 4, 8}) {
+    const std::int64_t rows = kRows / n;
+    double drift = 0.0;
+    for (int rank = 0; rank < n; ++rank) {
+      const Matrix mine = x.part(rank * rows, 0, rows, kCols);
+      const Matrix ours = normalized(mine, true);
+      // The library's norm, on this replica's rows alone.
+      const auto make = [&](std::int64_t r, std::int64_t c, double value) {
+        Tensor t = must(Tensor::make(compute->memory(), Use::kBuffers, r, c, DType::kFloat64));
+        must(compute->fill(t.view(), value));
+        return t;
+      };
+      const Tensor in = tensor_of(*compute, mine, DType::kFloat64);
+      const Tensor one = make(1, kCols, 1.0), zero = make(1, kCols, 0.0),
+                   out = make(rows, kCols, 0.0);
+      const Tensor stats = make(rows, 2, 0.0);
+      must(compute->layer_norm(in.view(), one.view(), zero.view(), out.view(), stats.view()));
+      expect_near(read(*compute, out.view()), layer.part(rank * rows, 0, rows, kCols), 1e-12);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = 0; j < kCols; ++j) {
+          drift = std::max(drift, std::abs(ours(i, j) - batch(rank * rows + i, j)));
+        }
+      }
+    }
+    EXPECT_GT(drift, 0.1) << n << " replicas";
   }
 }
 

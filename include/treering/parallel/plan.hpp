@@ -101,9 +101,15 @@ Result<Recommendation> recommend(const Workload& workload, const Cluster& cluste
 // ---- The pieces, for one's own arithmetic.
 // Bytes a parameter and rank.
 double state_bytes(const Precision& precision, int zero, int replicas);
-// Of one micro-batch and the whole model, on one rank of tp.
+// Of one micro-batch and the whole model, on one rank of tp. Of a perceptron that computes all
+// again: of one stage, which keeps its input alone (a transformer keeps each layer's).
 double activation_bytes(const ModelShape& model, std::int64_t micro_batch,
                         const Precision& precision, const LayoutChoice& layout = {});
+// What a rank keeps for its backward passes, at most, when `in_flight` micro-batches of its stages
+// have begun and not ended: verify() says how many, of any schedule. What is in work comes on top.
+double peak_activation_bytes(const ModelShape& model, std::int64_t micro_batch,
+                             const Precision& precision, const LayoutChoice& layout,
+                             double in_flight);
 // How many micro-batches of a stage are kept at once, at most; interleaved: a fraction of all its
 // stages' activations.
 double kept_micro_batches(const LayoutChoice& layout, int micro_batches);
