@@ -26,6 +26,11 @@ struct BatchCut {
     return static_cast<int>((m + multiple_of - 1) / multiple_of * multiple_of);
   }
 
+  // Rows of the longest micro-batch of all replicas.
+  std::int64_t longest(std::int64_t rows, int dp) const {
+    return share_of(share_of(rows / unit, 0, dp).count, 0, count(rows, dp)).count * unit;
+  }
+
   // rows must be a multiple of unit.
   std::vector<MicroBatch> cut(std::int64_t rows, int replica, int dp, std::uint64_t step) const {
     const Share mine = share_of(rows / unit, replica, dp);

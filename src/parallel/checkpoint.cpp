@@ -7,11 +7,13 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <map>
+#include <sstream>
+#include <tuple>
+#include <unistd.h>
 #include <vector>
 
 #include "parallel/agree.hpp"
-#include "parallel/checkpoint_file.hpp"
+#include "parallel/checkpoint_reader.hpp"
 #include "parallel/digest.hpp"
 #include "parallel/slices.hpp"
 
@@ -20,15 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kStep = "step-";
 constexpr std::string_view kUnfinished = ".unfinished";
-
-fs::path step_folder(const std::string& dir, std::int64_t step) {
-  return fs::path(dir) / (std::string(kStep) + std::to_string(step));
-}
-fs::path rank_file(const fs::path& folder, int rank) {
-  return folder / ("rank-" + std::to_string(rank));
-}
 
 // Of DIR/step-N; empty: another name.
 std::vector<std::int64_t> steps_in(const std::string& dir) {
@@ -38,8 +32,8 @@ std::vector<std::int64_t> steps_in(const std::string& dir) {
     const std::string name = entry.path().filename().string();
     std::int64_t step = 0;
     const char* const end = name.data() + name.size();
-    if (name.compare(0, kStep.size(), kStep) != 0) continue;
-    const auto parsed = std::from_chars(name.data() + kStep.size(), end, step);
+    if (name.compare(0, kStepFolder.size(), kStepFolder) != 0) continue;
+    const auto parsed = std::from_chars(name.data() + kStepFolder.size(), end, step);
     if (parsed.ec == std::errc() && parsed.ptr == end) steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
@@ -67,11 +61,30 @@ Status append(Compute& compute, const View& view, std::string* bytes) {
   return compute.download(view, bytes->data() + at);
 }
 
+// What a hook's state is for: other ranks, stages or buckets, and it means nothing.
+std::uint64_t hook_layout_of(const Mesh& mesh, ParameterStore& store) {
+  std::ostringstream text;
+  const MeshShape& shape = mesh.shape();
+  text << shape.dp << ' ' << shape.pp << ' ' << shape.tp;
+  for (const BucketInfo& bucket : store.buckets()) {
+    text << ' ' << bucket.padded_elements;
+    for (const int layer : bucket.layers) text << ',' << layer;
+  }
+  return hash_of(text.str());
+}
+
 // What this rank writes: what it owns and no other rank does.
 Result<std::string> content_of(Mesh& mesh, const Model& model, Compute& compute,
                                ParameterStore& store, const TrainingState& state) {
   const std::vector<ParameterSpec> specs = model.parameters();
   CheckpointHeader header{shape_of(model), DType::kFloat32, mesh.shape().size(), state, {}};
+  std::string kept;
+  if (const GradientHook* hook = store.hook()) {
+    kept = hook->state();
+    header.hook = hook->name();
+    header.hook_layout = hook_layout_of(mesh, store);
+    header.hook_bytes = static_cast<std::int64_t>(kept.size());
+  }
   std::string elements;
   for (const ParameterStore::Piece& piece : store.pieces()) {
     const ParameterSpec& spec = specs[static_cast<std::size_t>(piece.number)];
@@ -88,6 +101,7 @@ Result<std::string> content_of(Mesh& mesh, const Model& model, Compute& compute,
     }
   }
   if (Status s = compute.synchronize(); !s) return s.error();
+  elements += kept;
   header.checksum = hash_of(elements);
   return to_text(header) + elements;
 }
@@ -146,9 +160,32 @@ Status save_checkpoint(const std::string& dir, Mesh& mesh, const Model& model, C
   const Status written =
       content ? write_file(rank_file(unfinished, mesh.rank()).string(), content.value())
               : Status(content.error());
-  if (Status s = agree(mesh.world(), compute, written); !s) return s;
+  // Nobody writes any more. What did not become a checkpoint takes room that may be short; and who
+  // returns may end the program for all, so nobody does before it is gone.
+  const auto clean = [&](Status done) {
+    if (done) return done;
+    std::error_code ignored;
+    if (mesh.rank() == 0) fs::remove_all(unfinished, ignored);
+    (void)agree(mesh.world(), compute, Status());
+    return done;
+  };
+  if (Status s = clean(agree(mesh.world(), compute, written)); !s) return s;
   const Status published = mesh.rank() == 0 ? publish(dir, unfinished, state.step, keep) : Status();
-  return agree(mesh.world(), compute, published);
+  return clean(agree(mesh.world(), compute, published));
+}
+
+Status check_checkpoint_folder(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) return system_status("cannot create", dir, error);
+  std::string name = (fs::path(dir) / "writable-XXXXXX").string();
+  const int fd = ::mkstemp(name.data());
+  if (fd < 0) return system_status("cannot write into", dir, {errno, std::generic_category()});
+  const bool is_written = ::write(fd, "x", 1) == 1;
+  const std::error_code why(errno, std::generic_category());
+  ::close(fd);
+  ::unlink(name.c_str());
+  return is_written ? Status() : system_status("cannot write into", dir, why);
 }
 
 bool has_checkpoint(const std::string& dir) {
@@ -158,122 +195,7 @@ bool has_checkpoint(const std::string& dir) {
 
 namespace {
 
-// All files of one checkpoint, and where each piece's elements are.
-class Reader {
- public:
-  static Result<Reader> open(const std::string& dir);
-  const CheckpointHeader& header() const { return files_.front().header; }
-
-  // The whole parameter: masters, and moments if they were kept; elements of header().type.
-  struct Global {
-    std::string master, m, v;
-  };
-  Result<Global> read(const ParameterSpec& spec) const;
-
- private:
-  struct File {
-    std::string path, bytes;
-    CheckpointHeader header;
-    std::size_t elements_at = 0;
-  };
-  std::vector<File> files_;
-};
-
-Error in_file(const std::string& path, const Error& error) {
-  return {error.code, path + ": " + error.message};
-}
-
-Result<Reader> Reader::open(const std::string& dir) {
-  const std::string latest = (fs::path(dir) / "latest").string();
-  Result<std::string> text = read_file(latest);
-  if (!text) return Error{TR_INVALID_ARGUMENT, "no checkpoint: " + text.error().message};
-  std::int64_t step = 0;
-  const std::string& digits = text.value();
-  const char* const digits_end = digits.data() + digits.size();
-  const auto parsed = std::from_chars(digits.data(), digits_end, step);
-  if (parsed.ec != std::errc() || std::string_view(parsed.ptr, digits_end) != "\n") {
-    return Error{TR_INVALID_ARGUMENT, latest + " does not hold the number of a step"};
-  }
-  const fs::path folder = step_folder(dir, step);
-  Reader reader;
-  for (int rank = 0; rank == 0 || rank < reader.header().ranks; ++rank) {
-    File file{rank_file(folder, rank).string(), {}, {}, 0};
-    Result<std::string> bytes = read_file(file.path);
-    if (!bytes) return bytes.error();
-    file.bytes = std::move(bytes).value();
-    Result<CheckpointHeader> header = parse_header(file.bytes, &file.elements_at);
-    if (!header) return in_file(file.path, header.error());
-    const auto elements = std::string_view(file.bytes).substr(file.elements_at);
-    if (hash_of(elements) != header.value().checksum) {
-      return Error{TR_INVALID_ARGUMENT,
-                   file.path + " is cut short or damaged: its checksum is another"};
-    }
-    if (header.value().state.step != step) {
-      return Error{TR_INVALID_ARGUMENT,
-                   file.path + " is of step " + std::to_string(header.value().state.step)};
-    }
-    file.header = std::move(header).value();
-    reader.files_.push_back(std::move(file));
-    const CheckpointHeader& mine = reader.files_.back().header;
-    const CheckpointHeader& first = reader.header();
-    if (mine.model != first.model || mine.type != first.type || mine.ranks != first.ranks ||
-        mine.state != first.state) {
-      return Error{TR_INVALID_ARGUMENT, reader.files_.back().path +
-                                            " is of another checkpoint than " +
-                                            reader.files_.front().path};
-    }
-  }
-  return reader;
-}
-
-Result<Reader::Global> Reader::read(const ParameterSpec& spec) const {
-  const std::size_t size = size_of(header().type);
-  const auto elements = static_cast<std::size_t>(spec.rows * spec.cols);
-  Global global;
-  std::vector<bool> has(elements);
-  std::size_t covered = 0;
-  for (const File& file : files_) {
-    std::size_t at = file.elements_at;
-    for (const PieceHeader& piece : file.header.pieces) {
-      const std::size_t bytes = static_cast<std::size_t>(piece.count) * size;
-      const std::size_t parts = 1u + piece.has_m + piece.has_v;
-      if (at + parts * bytes > file.bytes.size()) {
-        return Error{TR_INVALID_ARGUMENT, file.path + " is cut short"};
-      }
-      const std::size_t begin = at;
-      at += parts * bytes;
-      if (piece.number != spec.number) continue;
-      const Slice slice = Slice::of(spec, piece.layout, piece.tp_rank, piece.tp_size);
-      if (piece.first > slice.elements() || piece.count > slice.elements() - piece.first) {
-        return Error{TR_INVALID_ARGUMENT,
-                     file.path + " holds more of " + spec.name() + " than there is"};
-      }
-      const auto spread = [&](std::string* to, std::size_t from) {
-        to->resize(elements * size);
-        for (std::int64_t i = 0; i < piece.count; ++i) {
-          const auto place = static_cast<std::size_t>(slice.global(piece.first + i));
-          std::memcpy(&(*to)[place * size], &file.bytes[from + static_cast<std::size_t>(i) * size],
-                      size);
-        }
-      };
-      spread(&global.master, begin);
-      if (piece.has_m) spread(&global.m, begin + bytes);
-      if (piece.has_v) spread(&global.v, begin + (1u + piece.has_m) * bytes);
-      for (std::int64_t i = 0; i < piece.count; ++i) {
-        const auto place = static_cast<std::size_t>(slice.global(piece.first + i));
-        covered += has[place] ? 0 : 1;
-        has[place] = true;
-      }
-    }
-  }
-  if (covered != elements) {
-    return Error{TR_INVALID_ARGUMENT, "the checkpoint holds " + std::to_string(covered) + " of " +
-                                          std::to_string(elements) + " elements of " + spec.name()};
-  }
-  return global;
-}
-
-// The elements of `view`, which are this rank's local ones from piece.first on.
+// The elements of `view`, which are this rank's local ones from `first` on.
 Status load_view(Compute& compute, const std::string& global, const Slice& slice,
                  std::int64_t first, const View& view, const std::string& what) {
   if (view.is_empty() != global.empty()) {
@@ -293,7 +215,7 @@ Status load_view(Compute& compute, const std::string& global, const Slice& slice
   return compute.synchronize();  // local ends here
 }
 
-Status load_pieces(const Reader& reader, Mesh& mesh, const Model& model, Compute& compute,
+Status load_pieces(CheckpointReader& reader, Mesh& mesh, const Model& model, Compute& compute,
                    ParameterStore& store, std::uint64_t seed) {
   if (reader.header().state.seed != seed) {
     return Error{TR_INVALID_ARGUMENT, "the checkpoint was trained with seed " +
@@ -314,10 +236,11 @@ Status load_pieces(const Reader& reader, Mesh& mesh, const Model& model, Compute
                                             name_of(reader.header().type) + ", and here it is " +
                                             name_of(piece.master.type)};
     }
-    Result<Reader::Global> global = reader.read(spec);
-    if (!global) return global.error();
     const Slice slice = Slice::of(spec, spec.layout, mesh.at().tp, mesh.shape().tp);
-    const Reader::Global& g = global.value();
+    Result<CheckpointReader::Global> global =
+        reader.read(spec, slice, piece.first, piece.master.elements());
+    if (!global) return global.error();
+    const CheckpointReader::Global& g = global.value();
     for (const auto& [from, to, what] : {std::tuple(&g.master, piece.master, "parameters"),
                                          std::tuple(&g.m, piece.m, "first moments"),
                                          std::tuple(&g.v, piece.v, "second moments")}) {
@@ -327,13 +250,25 @@ Status load_pieces(const Reader& reader, Mesh& mesh, const Model& model, Compute
   return {};
 }
 
+// Of this rank in the same layout, or nothing.
+Status load_hook(CheckpointReader& reader, Mesh& mesh, ParameterStore& store) {
+  GradientHook* const hook = store.hook();
+  if (hook == nullptr) return {};
+  if (reader.header().ranks != mesh.shape().size()) return hook->restore("");
+  Result<std::string> kept =
+      reader.hook_state(mesh.rank(), hook->name(), hook_layout_of(mesh, store));
+  if (!kept) return kept.error();
+  return hook->restore(kept.value());
+}
+
 }  // namespace
 
 Result<TrainingState> load_checkpoint(const std::string& dir, Mesh& mesh, const Model& model,
                                       Compute& compute, ParameterStore& store, std::uint64_t seed) {
-  Result<Reader> reader = Reader::open(dir);
-  const Status loaded = reader ? load_pieces(reader.value(), mesh, model, compute, store, seed)
-                               : Status(reader.error());
+  Result<CheckpointReader> reader = CheckpointReader::open(dir);
+  Status loaded = reader ? load_pieces(reader.value(), mesh, model, compute, store, seed)
+                         : Status(reader.error());
+  if (loaded) loaded = load_hook(reader.value(), mesh, store);
   if (Status s = agree(mesh.world(), compute, loaded); !s) return s.error();
   const TrainingState state = reader.value().header().state;
   if (Status s = store.set_steps(state.step); !s) return s.error();

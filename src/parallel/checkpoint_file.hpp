@@ -24,7 +24,12 @@ struct CheckpointHeader {
   int ranks = 1;  // files of the checkpoint
   TrainingState state;
   std::vector<PieceHeader> pieces;
-  std::uint64_t checksum = 0;  // hash_of the elements
+  std::string hook = "none";      // of what follows the elements
+  std::uint64_t hook_layout = 0;  // for which it is
+  std::int64_t hook_bytes = 0;
+  std::uint64_t checksum = 0;  // hash_of all that follows the header
+  // What follows the header.
+  std::size_t content_bytes() const;
 };
 
 std::string to_text(const CheckpointHeader& header);
@@ -35,5 +40,7 @@ Result<CheckpointHeader> parse_header(const std::string& text, std::size_t* end)
 Status write_file(const std::string& path, const std::string& bytes);
 Status sync_folder(const std::string& path);
 Result<std::string> read_file(const std::string& path);
+// As much of the beginning of a checkpoint's file as has its header; *bytes is the file's size.
+Result<std::string> read_head(const std::string& path, std::size_t* bytes);
 
 }  // namespace tr::par

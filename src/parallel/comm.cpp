@@ -182,8 +182,33 @@ Result<std::unique_ptr<Comm>> Comm::split(std::span<const int> colors) {
                                           std::to_string(size()) + " ranks"};
   }
   const auto mine = colors.begin() + rank();
-  return do_split(*mine, static_cast<int>(std::count(colors.begin(), mine, *mine)),
-                  static_cast<int>(std::count(colors.begin(), colors.end(), *mine)));
+  TRY_ASSIGN(std::unique_ptr<Comm> part,
+             do_split(*mine, static_cast<int>(std::count(colors.begin(), mine, *mine)),
+                      static_cast<int>(std::count(colors.begin(), colors.end(), *mine))));
+  for (std::size_t q = 0; q < colors.size(); ++q) {
+    if (colors[q] != *mine) continue;
+    part->world_ranks_.push_back(world_ranks_.empty() ? static_cast<int>(q) : world_ranks_[q]);
+  }
+  return part;
+}
+
+Status Comm::in_world(Status status) const {
+  if (status || world_ranks_.empty()) return status;
+  const std::string& said = status.error().message;
+  std::string meant;
+  for (std::size_t q = 0; q < world_ranks_.size(); ++q) {
+    const std::string word = "rank " + std::to_string(q);
+    bool is_named = false;
+    for (std::size_t at = said.find(word); at != std::string::npos && !is_named;
+         at = said.find(word, at + 1)) {
+      const std::size_t end = at + word.size();
+      is_named = end == said.size() || said[end] < '0' || said[end] > '9';
+    }
+    if (!is_named || world_ranks_[q] == static_cast<int>(q)) continue;
+    meant += (meant.empty() ? "" : ", ") + word + " is rank " + std::to_string(world_ranks_[q]);
+  }
+  if (meant.empty()) return status;
+  return Error{status.error().code, said + " (in that group; of all ranks, " + meant + ")"};
 }
 
 Result<Registration> Comm::register_memory(const View&) { return Registration(); }

@@ -6,8 +6,11 @@
 // whose bytes a View of bf16 pairs carries.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "treering/parallel/parameters.hpp"
@@ -97,6 +100,43 @@ class Int8Hook final : public GradientHook {
     TRY(compute.upload(values.data(), single.view()));
     TRY(compute.copy(single.view(), gradient));
     return compute.synchronize();
+  }
+
+  // Of each bucket: its number, two lengths, the numbers themselves.
+  std::string state() const override {
+    std::string bytes;
+    for (const auto& [bucket, residual] : residuals_) {
+      const std::uint64_t head[] = {static_cast<std::uint64_t>(bucket), residual.sent.size(),
+                                    residual.summed.size()};
+      bytes.append(reinterpret_cast<const char*>(head), sizeof head);
+      for (const Floats* part : {&residual.sent, &residual.summed}) {
+        bytes.append(reinterpret_cast<const char*>(part->data()), part->size() * sizeof(float));
+      }
+    }
+    return bytes;
+  }
+  Status restore(const std::string& state) override {
+    std::map<int, Residual> read;
+    for (std::size_t at = 0; at < state.size();) {
+      std::uint64_t head[3] = {};
+      const auto left = [&] { return (state.size() - at) / sizeof(float); };
+      const bool has_head = state.size() - at >= sizeof head;
+      if (has_head) std::memcpy(head, &state[at], sizeof head);
+      at += has_head ? sizeof head : 0;
+      if (!has_head || head[1] > left() || head[2] > left() - head[1]) {
+        return Error{TR_INVALID_ARGUMENT, "what the int8 hook has kept is cut short"};
+      }
+      Residual& residual = read[static_cast<int>(head[0])];
+      residual.sent.resize(head[1]);
+      residual.summed.resize(head[2]);
+      for (Floats* part : {&residual.sent, &residual.summed}) {
+        if (part->empty()) continue;
+        std::memcpy(part->data(), &state[at], part->size() * sizeof(float));
+        at += part->size() * sizeof(float);
+      }
+    }
+    residuals_ = std::move(read);
+    return {};
   }
 
  private:

@@ -75,7 +75,9 @@ Status BucketStore::make_gradients(Bucket& bucket) {
 Result<View> BucketStore::gradient(int number) {
   TRY_ASSIGN(const Location at, locate(number, "gradient"));
   const auto [bucket, place] = at;
-  if (bucket->is_reduced && options_.zero >= 2) {
+  // Adding to it now would be lost, or would race with its reduction. With zero 0 and 1 the sum may
+  // be looked at, once all are there.
+  if (bucket->is_reduced && (options_.zero >= 2 || !is_finished_)) {
     return Error{TR_INVALID_USAGE, "the gradient of " + mine_[place->index].name() +
                                        " was reduced already in this step: its layer was ready"};
   }

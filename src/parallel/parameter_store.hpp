@@ -46,6 +46,7 @@ class BucketStore final : public ParameterStore {
   std::int64_t steps() const override { return steps_; }
 
   std::vector<Piece> pieces() override;
+  GradientHook* hook() const override { return options_.hook; }
   Status set_steps(std::int64_t steps) override;
   Status publish_parameters() override;
   Result<std::uint64_t> hash() override;
@@ -102,6 +103,7 @@ class BucketStore final : public ParameterStore {
   Status reduce(Bucket& bucket);
   Status reduce_now(Bucket& bucket);
   Status reduce_partials(Bucket& bucket);
+  Status even_out(Bucket& bucket);
   Status end_reduction(Bucket& bucket);
   Status end_early_reductions();
   Status launch_rest_and_wait();

@@ -1,6 +1,7 @@
 #include "treering/parallel/plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <initializer_list>
 
@@ -87,20 +88,6 @@ double tp_bytes(const ModelShape& model, const Precision& precision, const Layou
 
 double exposed(double communication_s, double beside_s) {
   return std::max(0.0, communication_s - beside_s);
-}
-
-std::string short_number(double value, const char* unit) {
-  if (value == 0.0) return std::string("0 ") + unit;
-  constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
-  int thousands = 0;
-  for (; value >= 1000.0 && thousands < 5; ++thousands) value /= 1000.0;
-  char text[48];
-  std::snprintf(text, sizeof text, "%.*f %s%s",
-                value < 10    ? 2
-                : value < 100 ? 1
-                              : 0,
-                value, kPrefixes[thousands], unit);
-  return text;
 }
 
 }  // namespace
@@ -247,6 +234,7 @@ Result<Plan> make_plan(const Workload& workload, const Cluster& cluster,
   plan.bubble_s = (plan.compute_s + plan.tp_s) * plan.bubble / (1.0 - plan.bubble);
   const double all_rows = static_cast<double>(workload.batch * model.sequence);
   plan.rows_per_s = all_rows / plan.step_s();
+  plan.rows_are_tokens = model.is_transformer;
   plan.mfu = mfu(model.parameters, plan.rows_per_s, cluster.ranks, cluster.peak_flops);
   return plan;
 }
@@ -258,6 +246,19 @@ std::string to_string(const LayoutChoice& layout) {
   if (layout.pp > 1) text += ", " + layout.schedule;
   if (layout.recompute != Recompute::kNone) text += ", recomputing";
   return text + ", micro-batch " + std::to_string(layout.micro_batch);
+}
+
+// Three digits at least, of which none is lost.
+std::string short_number(double value, const std::string& unit) {
+  constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P", "E"};
+  int thousands = 0;
+  for (; value >= 999.5 && thousands < 6; ++thousands) value /= 1000.0;
+  char text[48];
+  const bool is_whole = thousands == 0 && value == std::floor(value);
+  const int decimals = is_whole || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  const std::string prefixed = kPrefixes[thousands] + unit;
+  return prefixed.empty() ? text : std::string(text) + " " + prefixed;
 }
 
 std::string to_string(const Plan& plan) {
@@ -283,7 +284,8 @@ std::string to_string(const Plan& plan) {
          time(plan.step_s()) + ": compute " + time(plan.compute_s) + ", bubble " +
          time(plan.bubble_s) + " (" + percent(plan.bubble) + "), exposed dp " + time(plan.dp_s) +
          ", tp " + time(plan.tp_s) + ", pp " + time(plan.pp_s) + "\n" + "  speed      " +
-         short_number(plan.rows_per_s, "") + "rows/s, MFU " + percent(plan.mfu) + "\n";
+         short_number(plan.rows_per_s, plan.rows_are_tokens ? "tokens/s" : "samples/s") + ", MFU " +
+         percent(plan.mfu) + "\n";
 }
 
 }  // namespace tr::par

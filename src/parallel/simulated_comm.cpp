@@ -124,8 +124,7 @@ class SimulatedComm final : public WrappedComm {
 
   void record(const Call& call, double begin, double end) {
     if (trace_ == nullptr) return;
-    trace_->add({row_of(name()), name_of(call.operation), begin, end, call.message,
-                 call.operation == Operation::kSend});
+    trace_->add(interval_of(call, begin, end));
   }
   void stand_still_until(double us, const char* why) {
     const double begin = clock_.now_us();

@@ -1,5 +1,6 @@
 #include "treering/parallel/stage.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -65,6 +66,7 @@ class LayerStage : public Stage {
   Layout boundary() const override { return context_.base; }
   std::int64_t input_width() const override { return layers_.front().input_width(); }
   std::int64_t output_width() const override { return layers_.back().output_width(); }
+  ActivationBytes activation_bytes(std::int64_t rows, bool split_weights) const override;
   int in_flight() const override { return static_cast<int>(flights_.size()); }
 
   Result<Spread> forward(const MicroBatch& batch, Spread x) override;
@@ -90,6 +92,9 @@ class LayerStage : public Stage {
   bool keeps_x(int l, Recompute recompute) const;
   bool keeps_z(int l, Recompute recompute) const;
   Result<Tensor> input_again(int l, const Flight& flight) const;
+  std::int64_t bytes_of(Layout layout, std::int64_t rows, std::int64_t width) const;
+  std::int64_t kept_bytes(int l, std::int64_t rows, Recompute recompute, bool split_weights) const;
+  std::int64_t working_bytes(int l, std::int64_t rows, Recompute recompute) const;
   Result<Tensor> backward_layer(int l, Flight& flight, Tensor dy, bool split_weights);
   Result<Tensor> change(Tensor x, Layout from, Layout to) const {
     TRY_ASSIGN(Spread moved, relayout(context_.tp, context_.compute, {std::move(x), from}, to));
@@ -133,6 +138,59 @@ bool LayerStage::keeps_x(int l, Recompute recompute) const {
 bool LayerStage::keeps_z(int l, Recompute recompute) const {
   if (recompute == Recompute::kFull) return false;
   return layers_[l].has_activation() || (l + 1 < size() && !keeps_x(l + 1, recompute));
+}
+
+std::int64_t LayerStage::bytes_of(Layout layout, std::int64_t rows, std::int64_t width) const {
+  const std::int64_t ranks =
+      layout == Layout::kColumns || layout == Layout::kRows ? context_.tp.size() : 1;
+  return (rows * width + ranks - 1) / ranks *
+         static_cast<std::int64_t>(size_of(context_.options.type));
+}
+
+std::int64_t LayerStage::kept_bytes(int l, std::int64_t rows, Recompute recompute,
+                                    bool split_weights) const {
+  const Layer& layer = layers_[l];
+  const bool keeps_output = keeps_z(l, recompute) || split_weights;  // z, in whose place dz comes
+  return (keeps_x(l, recompute) ? bytes_of(layer.kept(), rows, layer.input_width()) : 0) +
+         (keeps_output ? bytes_of(layer.out(), rows, layer.output_width()) : 0);
+}
+
+// Of layer l's backward pass, beside what is kept: dy, dx, an input that is computed again, and
+// where shards gather and scatter, the whole matrices on their way.
+std::int64_t LayerStage::working_bytes(int l, std::int64_t rows, Recompute recompute) const {
+  const Layer& layer = layers_[l];
+  const std::int64_t whole_in = bytes_of(Layout::kReplicated, rows, layer.input_width());
+  const std::int64_t whole_out = bytes_of(Layout::kReplicated, rows, layer.output_width());
+  const bool wants_dx = l > 0 || !is_first_ || layer.needs_input_gradient();
+  std::int64_t bytes = bytes_of(layer.out(), rows, layer.output_width());
+  if (!keeps_x(l, recompute)) bytes += bytes_of(layer.kept(), rows, layer.input_width());
+  if (context_.tp.size() == 1 || layer.kept() == Layout::kColumns) {
+    if (wants_dx) bytes += bytes_of(layer.arrival(), rows, layer.input_width());
+  } else {
+    const bool is_packed = layer.arrival() == Layout::kColumns;
+    bytes += (wants_dx ? whole_in : 0) + (is_packed ? whole_in : 0);
+    if (layer.arrival() == Layout::kRows) bytes += whole_in;
+  }
+  if (layer.out() == Layout::kRows) bytes += whole_out;
+  return bytes;
+}
+
+Stage::ActivationBytes LayerStage::activation_bytes(std::int64_t rows, bool split_weights) const {
+  const Recompute recompute = context_.options.recompute;
+  const bool again = recompute == Recompute::kFull;  // a backward pass then keeps all, for a while
+  const Recompute there = again ? Recompute::kNone : recompute;
+  ActivationBytes bytes;
+  std::int64_t until = 0;
+  for (int l = 0; l < size(); ++l) {
+    bytes.kept += kept_bytes(l, rows, recompute, split_weights && !again);
+    until += kept_bytes(l, rows, there, split_weights);
+    bytes.working = std::max(bytes.working, until + working_bytes(l, rows, there));
+  }
+  const std::int64_t out = bytes_of(output_layout(), rows, output_width());
+  bytes.working = std::max(bytes.working, until + (is_last_ ? 2 : 1) * out);
+  if (!is_first_) bytes.message += bytes_of(boundary(), rows, input_width());
+  if (!is_last_) bytes.message += out;
+  return bytes;
 }
 
 Result<Tensor> LayerStage::run_layer(int l, const MicroBatch& batch, Tensor x, Recompute recompute,

@@ -45,6 +45,11 @@ Error mismatch(int other, const std::string& what) {
 
 }  // namespace
 
+Status GradientHook::restore(const std::string& state) {
+  if (state.empty()) return {};
+  return Error{TR_INVALID_ARGUMENT, std::string("hook ") + name() + " keeps nothing"};
+}
+
 Result<std::unique_ptr<ParameterStore>> ParameterStore::create(Comm& dp, Comm& tp, Compute& compute,
                                                                const Model& model,
                                                                std::vector<ParameterSpec> mine,

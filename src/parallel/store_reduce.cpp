@@ -53,7 +53,10 @@ Status BucketStore::reduce(Bucket& bucket) {
 Status BucketStore::reduce_now(Bucket& bucket) {
   const View& whole = bucket.gradients.view();
   const int number = static_cast<int>(&bucket - buckets_.data());
-  if (options_.hook != nullptr) return options_.hook->reduce(dp_, compute_, number, whole);
+  if (options_.hook != nullptr) {
+    TRY(options_.hook->reduce(dp_, compute_, number, whole));
+    return even_out(bucket);
+  }
   if (options_.zero == 0) {
     const View unpadded = whole.columns(0, bucket.layout.info.elements);
     TRY_ASSIGN(bucket.reduce_mark, dp_.all_reduce(unpadded, unpadded));
@@ -71,6 +74,19 @@ Status BucketStore::reduce_partials(Bucket& bucket) {
   const View partial = bucket.gradients.view().columns(first, count);
   TRY_ASSIGN(const Comm::Mark mark, tp_.all_reduce(partial, partial));
   return tp_.wait(mark);
+}
+
+// A hook may round what all shards have by what lies beside it, which is each shard's own. Without
+// this, shards' copies of one parameter would drift apart.
+Status BucketStore::even_out(Bucket& bucket) {
+  if (tp_.size() == 1) return {};
+  for (const Place& place : bucket.layout.places) {
+    if (mine_[place.index].layout != Layout::kReplicated) continue;
+    const View values = bucket.gradients.view().columns(place.first, place.elements);
+    TRY_ASSIGN(const Comm::Mark mark, tp_.broadcast(values, 0));
+    TRY(tp_.wait(mark));
+  }
+  return {};
 }
 
 Status BucketStore::end_reduction(Bucket& bucket) {

@@ -26,6 +26,8 @@ std::string pack(const Trace& trace) {
     put(bytes, &interval.begin_us, sizeof interval.begin_us);
     put(bytes, &interval.end_us, sizeof interval.end_us);
     put(bytes, &interval.message, sizeof interval.message);
+    put(bytes, &interval.data_bytes, sizeof interval.data_bytes);
+    put(bytes, &interval.sent_bytes, sizeof interval.sent_bytes);
     bytes += interval.name;
   }
   return bytes;
@@ -47,6 +49,8 @@ Trace unpack(int rank, const std::string& bytes) {
     get(&interval.begin_us, sizeof interval.begin_us);
     get(&interval.end_us, sizeof interval.end_us);
     get(&interval.message, sizeof interval.message);
+    get(&interval.data_bytes, sizeof interval.data_bytes);
+    get(&interval.sent_bytes, sizeof interval.sent_bytes);
     interval.name = bytes.substr(at, head[2]);
     at += head[2];
     trace.add(std::move(interval));
@@ -127,7 +131,11 @@ class JsonTrace {
         ",\"pid\":" + std::to_string(rank) + ",\"tid\":" + std::to_string(thread);
     event("{\"ph\":\"X\",\"name\":" + quoted(interval.name) + ",\"cat\":\"" +
           name_of(interval.row) + "\",\"ts\":" + fixed(interval.begin_us - origin_us_) +
-          ",\"dur\":" + fixed(interval.end_us - interval.begin_us) + place + "}");
+          ",\"dur\":" + fixed(interval.end_us - interval.begin_us) + place +
+          (interval.data_bytes > 0
+               ? ",\"args\":{\"bytes\":" + std::to_string(interval.data_bytes) + "}"
+               : std::string()) +
+          "}");
     if (interval.message == 0) return;
     const double when = interval.is_send ? interval.begin_us : interval.end_us;
     event(std::string("{\"ph\":\"") + (interval.is_send ? "s" : "f\",\"bp\":\"e") +

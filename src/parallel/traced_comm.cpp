@@ -55,10 +55,7 @@ class TracedComm final : public WrappedComm {
   void stood_still(const char* why, double begin, double end) {
     if (end > begin) trace_.add({Row::kWait, why, begin, end});
   }
-  void record(const Call& call, double end) {
-    trace_.add({row_of(name()), name_of(call.operation), call.issued_us, end, call.message,
-                call.operation == Operation::kSend});
-  }
+  void record(const Call& call, double end) { trace_.add(interval_of(call, call.issued_us, end)); }
 
   Trace& trace_;
   std::deque<Call> open_;  // issued, not waited for

@@ -88,16 +88,51 @@ Status TrainerOfMesh::start(const std::vector<int>& layers_of_stage) {
     if (!one) return one.error();
     stages_.push_back(std::move(one).value());
   }
+  return check_schedule();
+}
+
+// Before anything is trained, as far as it is known now into how many micro-batches a batch is cut.
+Status TrainerOfMesh::check_schedule() {
+  if (!options_.schedule_csv.empty()) {
+    const Result<Schedule> own = schedule_from_csv(options_.schedule_csv);
+    if (!own) return own.error();
+    const int m = own.value().micro_batches;
+    if (options_.micro_batches > 0 && options_.micro_batches != m) {
+      return invalid("the schedule is for " + std::to_string(m) + " micro-batches, not " +
+                     std::to_string(options_.micro_batches));
+    }
+    options_.micro_batches = m;
+  }
+  if (options_.micro_batches == 0) {
+    const Result<Schedule> any = schedule_for(cut().multiple_of);
+    return any ? Status() : Status(any.error());
+  }
+  const Result<Pipeline*> made = pipeline_for(options_.micro_batches);
+  if (!made) return made.error();
+  schedule_ = made.value()->schedule();
   return {};
 }
 
-Status TrainerOfMesh::check_batch(const Data& data, std::span<const std::int64_t> rows) const {
+Status TrainerOfMesh::check_features(const Data& data, std::span<const std::int64_t> rows) const {
   if (rows.empty()) return invalid("a batch of no rows");
   if (data.features() != model_.layers().front().input_width()) {
     return invalid("rows have " + std::to_string(data.features()) + " features, and the model " +
                    std::to_string(model_.layers().front().input_width()) + " inputs");
   }
-  const auto unit = cut().unit;
+  return {};
+}
+
+Status TrainerOfMesh::check_batch(const Data& data, std::span<const std::int64_t> rows) const {
+  if (Status s = check_features(data, rows); !s) return s;
+  const BatchCut how = cut();
+  const auto unit = how.unit;
+  const std::int64_t most = how.longest(static_cast<std::int64_t>(rows.size()), mesh_.shape().dp);
+  if (how.micro_batch > 0 && most > how.micro_batch) {
+    return invalid("a batch of " + std::to_string(rows.size()) + " rows, cut into " +
+                   std::to_string(how.micro_batches) + " micro-batches, has some of " +
+                   std::to_string(most) + " rows; micro_batch allows " +
+                   std::to_string(how.micro_batch));
+  }
   if (static_cast<std::int64_t>(rows.size()) % unit == 0) return {};
   return invalid("a batch of " + std::to_string(rows.size()) + " rows cannot be shared by tp " +
                  std::to_string(unit) + " ranks (sequence parallelism): take a multiple");
@@ -112,18 +147,17 @@ BatchCut TrainerOfMesh::cut() const {
   return cut;
 }
 
+Result<Schedule> TrainerOfMesh::schedule_for(int micro_batches) const {
+  if (!options_.schedule_csv.empty()) return schedule_from_csv(options_.schedule_csv);
+  return make_schedule(options_.schedule, mesh_.shape().pp, micro_batches,
+                       options_.stages_per_rank);
+}
+
 Result<Pipeline*> TrainerOfMesh::pipeline_for(int micro_batches) {
   std::unique_ptr<Pipeline>& pipeline = pipelines_[micro_batches];
   if (pipeline != nullptr) return pipeline.get();
-  Result<Schedule> schedule = options_.schedule_csv.empty()
-                                  ? make_schedule(options_.schedule, mesh_.shape().pp,
-                                                  micro_batches, options_.stages_per_rank)
-                                  : schedule_from_csv(options_.schedule_csv);
+  Result<Schedule> schedule = schedule_for(micro_batches);
   if (!schedule) return schedule.error();
-  if (schedule.value().micro_batches != micro_batches) {
-    return invalid("the schedule is for " + std::to_string(schedule.value().micro_batches) +
-                   " micro-batches, and this batch has " + std::to_string(micro_batches));
-  }
   std::vector<Stage*> stages;
   for (const std::unique_ptr<Stage>& stage : stages_) stages.push_back(stage.get());
   Result<std::unique_ptr<Pipeline>> made = Pipeline::create(
@@ -142,10 +176,13 @@ Result<Spread> TrainerOfMesh::inputs(const Data& data, std::span<const std::int6
     part.first += part.count * mesh_.at().tp;
   }
   const std::int64_t features = data.features();
-  std::vector<float> x(static_cast<std::size_t>(part.count * features));
-  data.read(
-      rows.subspan(static_cast<std::size_t>(part.first), static_cast<std::size_t>(part.count)), x,
-      {});
+  std::vector<float> x;
+  if (!compute_.is_dry()) {
+    x.resize(static_cast<std::size_t>(part.count * features));
+    data.read(
+        rows.subspan(static_cast<std::size_t>(part.first), static_cast<std::size_t>(part.count)), x,
+        {});
+  }
   const auto make = [&](DType type) {
     return Tensor::make(compute_.memory(), Use::kActivations, part.count, features, type);
   };
@@ -167,6 +204,7 @@ std::vector<std::int32_t> TrainerOfMesh::labels(const Data& data,
                                                 const MicroBatch& batch) const {
   if (model_.loss() != Loss::kCrossEntropy) return {};
   std::vector<std::int32_t> labels(static_cast<std::size_t>(batch.rows));
+  if (compute_.is_dry()) return labels;
   data.read(rows.subspan(static_cast<std::size_t>(batch.first_row), labels.size()), {}, labels);
   return labels;
 }
@@ -201,8 +239,7 @@ Status TrainerOfMesh::refuse_not_finite() {
 Result<StepReport> TrainerOfMesh::step(const Data& data, std::span<const std::int64_t> rows) {
   if (Status s = check_batch(data, rows); !s) return s.error();
   const auto total = static_cast<std::int64_t>(rows.size());
-  const std::vector<MicroBatch> batches = cut().cut(total, mesh_.at().dp, mesh_.shape().dp,
-                                                    static_cast<std::uint64_t>(store_->steps()));
+  const std::vector<MicroBatch> batches = batches_of(total);
   Result<Pipeline*> pipeline = pipeline_for(static_cast<int>(batches.size()));
   if (!pipeline) return pipeline.error();
   schedule_ = pipeline.value()->schedule();
@@ -244,6 +281,7 @@ Result<StepReport> TrainerOfMesh::step(const Data& data, std::span<const std::in
   // All ranks have the same norm, so all skip a step or none.
   report.skipped = scaler_.is_on() && !std::isfinite(norm.value());
   scaler_.update(report.skipped);
+  skipped_ += report.skipped ? 1 : 0;
   double factor = 1.0 / report.loss_scale;
   if (options_.clip_norm > 0.0 && report.gradient_norm > options_.clip_norm) {
     factor *= options_.clip_norm / report.gradient_norm;
@@ -261,6 +299,7 @@ Status TrainerOfMesh::load(const std::string& dir) {
       load_checkpoint(dir, mesh_, model_, compute_, *store_, options_.seed);
   if (!state) return state.error();
   position_ = state.value().position;
+  skipped_ = state.value().skipped;
   scaler_.restore(state.value().loss_scale, state.value().clean_steps);
   return {};
 }

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "treering/parallel/rng.hpp"
 
 #include "parallel/agree.hpp"
@@ -35,27 +38,58 @@ Result<Spread> TrainerOfMesh::forward_stage(Stage& stage, int number, const Data
 }
 
 Result<Score> TrainerOfMesh::evaluate(const Data& data, std::span<const std::int64_t> rows) {
-  if (Status s = check_batch(data, rows); !s) return s.error();
-  const auto total = static_cast<std::int64_t>(rows.size());
+  if (Status s = check_features(data, rows); !s) return s.error();
+  // To a number that all ranks can share, the last row is there several times; it counts once.
+  const auto total = static_cast<std::int64_t>(rows.size()), unit = cut().unit;
+  std::vector<std::int64_t> padded(rows.begin(), rows.end());
+  padded.resize(static_cast<std::size_t>((total + unit - 1) / unit * unit), rows.back());
   Score mine;
-  for (MicroBatch batch : cut().cut(total, mesh_.at().dp, mesh_.shape().dp,
-                                    static_cast<std::uint64_t>(store_->steps()))) {
+  for (MicroBatch batch : batches_of(static_cast<std::int64_t>(padded.size()))) {
     batch.is_training = false;
     Spread x;
     for (std::size_t i = 0; i < stages_.size(); ++i) {
       const int number = mesh_.at().pp + static_cast<int>(i) * mesh_.shape().pp;
-      Result<Spread> y = forward_stage(*stages_[i], number, data, rows, batch, std::move(x));
+      Result<Spread> y = forward_stage(*stages_[i], number, data, padded, batch, std::move(x));
       if (!y) return y.error();
       x = std::move(y).value();
     }
     if (!is_last_stage_here()) continue;
-    Result<Score> score = loss(data, rows, batch, x.tensor.view(), normalizer(total), View{});
+    batch.rows = std::clamp<std::int64_t>(total - batch.first_row, 0, batch.rows);
+    Result<Score> score = loss(data, padded, batch, x.tensor.view().row_range(0, batch.rows),
+                               normalizer(total), View{});
     if (!score) return score.error();
     mine.loss_sum += score.value().loss_sum;
     mine.correct += score.value().correct;
     mine.rows += score.value().rows;
   }
   return sum_scores(mine);
+}
+
+Result<std::int64_t> TrainerOfMesh::activation_bytes(std::int64_t rows) const {
+  const BatchCut how = cut();
+  const std::int64_t longest = how.longest(rows, mesh_.shape().dp);
+  const Result<Schedule> schedule = schedule_for(how.count(rows, mesh_.shape().dp));
+  if (!schedule) return schedule.error();
+  const Result<ScheduleFacts> facts = verify(schedule.value());
+  if (!facts) return facts.error();
+  const std::vector<Action>& actions =
+      schedule.value().actions[static_cast<std::size_t>(mesh_.at().pp)];
+  const bool splits = std::any_of(actions.begin(), actions.end(), [](const Action& action) {
+    return action.kind == Action::Kind::kBackwardWeights;
+  });
+  Stage::ActivationBytes most;
+  for (const std::unique_ptr<Stage>& stage : stages_) {
+    const Stage::ActivationBytes one = stage->activation_bytes(longest, splits);
+    most.kept = std::max(most.kept, one.kept);
+    most.working = std::max(most.working, one.working);
+    most.message = std::max(most.message, one.message);
+  }
+  // One micro-batch is worked on, the others wait. Of messages, two that were sent may not have
+  // been taken yet, and one comes before it is needed.
+  constexpr std::int64_t kMessages = 3;
+  const int in_flight = facts.value().peak_in_flight[static_cast<std::size_t>(mesh_.at().pp)];
+  return most.kept * (in_flight - 1) + most.working +
+         (mesh_.shape().pp > 1 ? kMessages * most.message : 0);
 }
 
 Result<std::uint64_t> TrainerOfMesh::check_replicas() {

@@ -27,9 +27,9 @@ class TrainerOfMesh final : public Trainer {
   Result<StepReport> step(const Data& data, std::span<const std::int64_t> rows) override;
   Result<Score> evaluate(const Data& data, std::span<const std::int64_t> rows) override;
   Status save(const std::string& dir) override {
-    return save_checkpoint(
-        dir, mesh_, model_, compute_, *store_,
-        {store_->steps(), position_, options_.seed, scaler_.scale(), scaler_.clean_steps()});
+    return save_checkpoint(dir, mesh_, model_, compute_, *store_,
+                           {store_->steps(), skipped_, position_, options_.seed, scaler_.scale(),
+                            scaler_.clean_steps()});
   }
   Status load(const std::string& dir) override;
 
@@ -38,7 +38,10 @@ class TrainerOfMesh final : public Trainer {
   const StoreOptions& store_options() const override { return store_options_; }
   const std::vector<ParameterSpec>& own_parameters() const override { return own_; }
   const Schedule& schedule() const override { return schedule_; }
+  Recompute recompute() const override { return options_.recompute; }
+  Result<std::int64_t> activation_bytes(std::int64_t rows) const override;
   std::int64_t steps() const override { return store_->steps(); }
+  std::int64_t skipped_steps() const override { return skipped_; }
   std::int64_t position() const override { return position_; }
   void set_learning_rate(double lr) override { store_->set_learning_rate(lr); }
   void set_observer(ActionObserver* observer) override { observer_ = observer; }
@@ -52,6 +55,14 @@ class TrainerOfMesh final : public Trainer {
     return static_cast<double>(rows) * (model_.loss() == Loss::kMeanSquare ? outputs : 1.0);
   }
   BatchCut cut() const;
+  // What a rank has of `total` rows; the last micro-batches may be short.
+  std::vector<MicroBatch> batches_of(std::int64_t total) const {
+    return cut().cut(total, mesh_.at().dp, mesh_.shape().dp,
+                     static_cast<std::uint64_t>(store_->steps()));
+  }
+  Status check_schedule();
+  Result<Schedule> schedule_for(int micro_batches) const;
+  Status check_features(const Data& data, std::span<const std::int64_t> rows) const;
   Status check_batch(const Data& data, std::span<const std::int64_t> rows) const;
   Result<Pipeline*> pipeline_for(int micro_batches);
   // Features of a micro-batch, in the first stage's layout.
@@ -81,7 +92,7 @@ class TrainerOfMesh final : public Trainer {
   std::map<int, std::unique_ptr<Pipeline>> pipelines_;  // by number of micro-batches
   Schedule schedule_;                                   // of the last step
   ActionObserver* observer_ = nullptr;
-  std::int64_t position_ = 0;
+  std::int64_t position_ = 0, skipped_ = 0;
 };
 
 }  // namespace tr::par

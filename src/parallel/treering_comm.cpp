@@ -23,14 +23,14 @@ class TreeringComm final : public Comm {
   int size() const override { return comm_.size(); }
 
   Status wait(Mark mark) override {
-    TRY(host_->wait(mark));
-    if (device_ != nullptr) TRY(device_->wait(mark));
-    return failure();
+    TRY(in_world(host_->wait(mark)));
+    if (device_ != nullptr) TRY(in_world(device_->wait(mark)));
+    return in_world(failure());
   }
   Status wait_all() override {
-    TRY(host_->wait_all());
-    if (device_ != nullptr) TRY(device_->wait_all());
-    return failure();
+    TRY(in_world(host_->wait_all()));
+    if (device_ != nullptr) TRY(in_world(device_->wait_all()));
+    return in_world(failure());
   }
 
   Status set_rank_order(bool on) override {
@@ -112,7 +112,7 @@ class TreeringComm final : public Comm {
                      message_comm(data.data, peer, rank()), on);
     });
   }
-  Status do_barrier() override { return comm_.barrier(); }
+  Status do_barrier() override { return in_world(comm_.barrier()); }
   Status do_copy(const View& from, const View& to) override {
     TRY_ASSIGN(Flow * flow, flow_for(from.data));
     return flow->copy(from, to);
@@ -156,8 +156,8 @@ class TreeringComm final : public Comm {
   Status enqueue(Flow::Kind kind, const View& data, const Call& call) {
     TRY_ASSIGN(Flow * flow, flow_for(data.data));
     TRY_ASSIGN(const tr_stream_t on, flow->begin(kind));
-    TRY(Status::of(call(on)));
-    return flow->end(last());
+    TRY(in_world(Status::of(call(on))));
+    return in_world(flow->end(last()));
   }
   Status failure() {
     if (size() == 1) return {};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "treering/parallel/comm.hpp"
+#include "treering/parallel/trace.hpp"
 
 #include "parallel/try.hpp"
 
@@ -46,6 +47,18 @@ class WrappedComm : public Comm {
   };
   static bool is_message(Operation operation) {
     return operation == Operation::kSend || operation == Operation::kRecv;
+  }
+
+  Interval interval_of(const Call& call, double begin_us, double end_us) const {
+    return {
+        row_of(name()),
+        name_of(call.operation),
+        begin_us,
+        end_us,
+        call.message,
+        call.operation == Operation::kSend,
+        call.elements * static_cast<std::int64_t>(size_of(call.type)),
+        ring_traffic(call.operation, call.elements, call.type, rank(), size(), call.other).bytes};
   }
 
   // Around each call that goes to `inner`.

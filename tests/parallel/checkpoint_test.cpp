@@ -65,7 +65,8 @@ TEST_F(V13, GoesOnBitForBit) {
       {{1, 1, 1}, 0, DType::kFloat32, true},  {{2, 1, 1}, 2, DType::kFloat64},
       {{1, 1, 2}, 0, DType::kFloat32, true},  {{2, 2, 1}, 1, DType::kFloat16, true, 4096.0},
       {{4, 1, 1}, 3, DType::kBFloat16, true}, {{2, 2, 2}, 1, DType::kBFloat16},
-      {{4, 1, 2}, 3, DType::kFloat32},        {{1, 4, 2}, 0, DType::kFloat16, true, 16777216.0}};
+      {{4, 1, 2}, 3, DType::kFloat32},        {{1, 4, 2}, 0, DType::kFloat16, true, 16777216.0},
+      {{2, 2, 1}, 0, DType::kFloat64}};
   for (const Case& c : cases) {
     SCOPED_TRACE(name_of(c.mesh) + " zero " + std::to_string(c.zero));
     const Folder mine;
@@ -267,7 +268,7 @@ TEST_F(V13, DamagedFilesAreRefusedOnAllRanks) {
     write(changed);
     EXPECT_NE(load_error(t, folder.path()).find("rank-2"), std::string::npos) << to;
   }
-  write("treering checkpoint 2" + good.substr(21));
+  write("treering checkpoint 1" + good.substr(21));
   EXPECT_NE(load_error(t, folder.path()).find("rank-2: not a checkpoint"), std::string::npos);
   for (std::size_t cut = 0; cut < good.find("end\n"); cut += 7) {
     write(good.substr(0, cut));

@@ -24,6 +24,7 @@ class FakeStage final : public Stage {
   Layout boundary() const override { return Layout::kReplicated; }
   std::int64_t input_width() const override { return width_ + stage_; }  // all stages differ
   std::int64_t output_width() const override { return width_ + stage_ + 1; }
+  ActivationBytes activation_bytes(std::int64_t, bool) const override { return {}; }
   int in_flight() const override { return static_cast<int>(inputs_.size()); }
 
   Result<Spread> forward(const MicroBatch& batch, Spread x) override {

@@ -194,6 +194,28 @@ TEST(Plan, SlowLinksAndFewMicroBatchesCost) {
   EXPECT_LE(many.mfu, ranks(1).efficiency);
 }
 
+TEST(Plan, NumbersHaveThreeDigitsAndAUnit) {
+  const std::pair<double, const char*> kBytes[] = {
+      {0, "0 B"},          {7, "7 B"},          {999, "999 B"},      {1000, "1.00 kB"},
+      {9994, "9.99 kB"},   {9996, "10.0 kB"},   {99949, "99.9 kB"},  {99960, "100 kB"},
+      {999600, "1.00 MB"}, {126e9, "126 GB"},   {1.4e12, "1.40 TB"}, {0.5, "0.50 B"},
+      {12.34, "12.3 B"},   {2.5e18, "2.50 EB"}, {3e21, "3000 EB"}};
+  for (const auto& [number, text] : kBytes) EXPECT_EQ(short_number(number, "B"), text);
+  EXPECT_EQ(short_number(7e9), "7.00 G");
+  EXPECT_EQ(short_number(7), "7");
+}
+
+TEST(Plan, WhatIsCountedIsCalledByItsName) {
+  const auto said = [](const ModelShape& model) {
+    const Result<Plan> plan = make_plan({model, 8, {}}, ranks(8), {.dp = 8});
+    return plan ? to_string(plan.value()) : plan.error().message;
+  };
+  const std::string tokens = said(ModelShape::transformer(4, 256, 4, 128));
+  EXPECT_NE(tokens.find("tokens/s, MFU"), std::string::npos) << tokens;
+  const std::string samples = said(ModelShape::mlp(4, 256));
+  EXPECT_NE(samples.find("samples/s, MFU"), std::string::npos) << samples;
+}
+
 TEST(Recommend, SmallModelsAreCopiedLargeOnesSplit) {
   const Workload small{ModelShape::transformer(24, 2048, 16, 2048, 1.3e9), 512, {}};
   const Result<Recommendation> copies = recommend(small, ranks(8));

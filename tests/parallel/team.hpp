@@ -101,6 +101,7 @@ class TestStore : public ParameterStore {
 
   tr::Status initialize(std::uint64_t) override { return {}; }
   const std::vector<tr::par::BucketInfo>& buckets() const override { return buckets_; }
+  tr::par::GradientHook* hook() const override { return nullptr; }
   tr::Status prefetch(int) override { return {}; }
   tr::Status acquire(int layer) override {
     if (acquired_[layer]++ > 0) return {};

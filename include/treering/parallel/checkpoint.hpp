@@ -3,14 +3,17 @@
 //
 //   DIR/latest            the number of the newest complete checkpoint
 //   DIR/step-1200/        complete: it got this name after every rank's file was on disk
-//   DIR/step-1200/rank-3  a text header, then the pieces of optimizer state that this rank owns
+//   DIR/step-1200/rank-3  a text header, then the pieces of optimizer state that this rank owns,
+//                         then what its compression hook keeps
 //
 // A piece names its parameter and which elements of the global matrix it holds, so a rank of any
-// layout finds what it needs. A kill at any moment leaves the older checkpoint as it was: files are
-// written beside it, synced, and renamed. All ranks must see one file system.
+// layout finds what it needs: it reads all headers, and all of the files that hold something for
+// it. A kill at any moment leaves the older checkpoint as it was: files are written beside it,
+// synced, and renamed; what an error leaves half-written is removed. All ranks must see one file
+// system.
 //
-// Not in it: what a compression hook keeps (the int8 hook's residuals), and steps that a loss
-// scaler skipped; with these a resumed training is near the uninterrupted one, not equal to it.
+// What a hook keeps (the int8 hook's residuals) is of one layout: ranks, stages and buckets. In
+// another one a training begins without, and is near the uninterrupted one, not equal to it.
 //
 // Errors name the file and what is wrong with it: missing, cut short, another model, another type.
 #pragma once
@@ -26,6 +29,7 @@ namespace tr::par {
 // Beside the parameters and the optimizer's moments.
 struct TrainingState {
   std::int64_t step = 0;      // optimizer steps done
+  std::int64_t skipped = 0;   // steps beside these whose gradients overflowed
   std::int64_t position = 0;  // rows of the data that were trained on
   std::uint64_t seed = 0;
   double loss_scale = 1.0;
@@ -42,6 +46,9 @@ Status save_checkpoint(const std::string& dir, Mesh& mesh, const Model& model, C
 // the same, and so must its seed, its optimizer and the type of its state.
 Result<TrainingState> load_checkpoint(const std::string& dir, Mesh& mesh, const Model& model,
                                       Compute& compute, ParameterStore& store, std::uint64_t seed);
+// Can a checkpoint be written there? Makes the folder, and tries with a small file that it removes
+// again. Not collective; for before a training rather than after it.
+Status check_checkpoint_folder(const std::string& dir);
 // Is there one?
 bool has_checkpoint(const std::string& dir);
 

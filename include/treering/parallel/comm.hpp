@@ -79,6 +79,8 @@ class Comm {
   // What the group is for ("dp"), for traces. The Mesh names its groups.
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
+  // Which ranks of the world it is of that this group is, in order; empty: it is the world.
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
@@ -136,6 +138,9 @@ class Comm {
   // In a group of one, what a collective leaves to do. On the host unless overridden.
   virtual Status do_copy(const View& from, const View& to);
   Mark last() const { return last_; }
+  // An error of a library that counts ranks within this group also says which ranks of the world
+  // these are.
+  Status in_world(Status status) const;
 
  private:
   enum class Shape : std::uint8_t { kEqual, kSendIsWhole, kRecvIsWhole };
@@ -146,6 +151,7 @@ class Comm {
   Result<Mark> issue(Operation operation, std::int64_t elements, DType type, int root,
                      const Issue& issue);
   std::string name_;
+  std::vector<int> world_ranks_;
   Traffic traffic_;
   Mark last_ = 0;
 };

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "treering/parallel/comm.hpp"
@@ -82,9 +83,20 @@ class Relayout {
   // it is copied.
   static Result<Relayout> start(Comm& tp, Compute& compute, const View& from, Layout layout,
                                 Layout to, Use use);
+  Relayout(Relayout&&) noexcept = default;
+  // What is under way has ended before its buffers go.
+  Relayout& operator=(Relayout&& other) noexcept {
+    if (this != &other) {
+      std::destroy_at(this);
+      std::construct_at(this, std::move(other));
+    }
+    return *this;
+  }
+  ~Relayout() = default;
   Result<Spread> finish() &&;
 
  private:
+  Relayout() = default;
   static Result<Relayout> prepare(Comm& tp, Compute& compute, const View& from, Layout layout,
                                   Layout to, Use use);
   Status issue(const View& from, bool is_owned);

@@ -46,6 +46,10 @@ class GradientHook {
   // gradient: flat, this replica's, a multiple of the replicas long; becomes the sum over all
   // replicas, the same bits on each.
   virtual Status reduce(Comm& dp, Compute& compute, int bucket, const View& gradient) = 0;
+  // What this rank keeps from step to step, for a checkpoint, and back again in the same layout.
+  // Nothing by default. TR_INVALID_ARGUMENT: not such a state.
+  virtual std::string state() const { return {}; }
+  virtual Status restore(const std::string& state);
 };
 std::unique_ptr<GradientHook> make_bf16_hook();  // rounded to bf16 where they are sent
 // One byte an element and a scale for each 256; what rounding lost is added to the next step's
@@ -112,7 +116,8 @@ class ParameterStore {
   virtual void release(int layer) = 0;
   virtual View parameter(int number) = 0;  // local shape; of an acquired layer
   // Accumulates over micro-batches: zero at the beginning of a step. Local shape. With zero 2 and 3
-  // the memory comes when it is first asked for.
+  // the memory comes when it is first asked for. TR_INVALID_USAGE from the reduction of its bucket
+  // on; with zero 0 and 1 the reduced gradient is there again between finish and step.
   virtual Result<View> gradient(int number) = 0;
   // The layer's gradients are complete: its bucket may be reduced.
   virtual Status ready(int layer) = 0;
@@ -146,6 +151,7 @@ class ParameterStore {
     bool is_owner = true;    // false: another replica has the same and writes it
   };
   virtual std::vector<Piece> pieces() = 0;
+  virtual GradientHook* hook() const = 0;  // nullptr: none
   virtual Status set_steps(std::int64_t steps) = 0;
   virtual Status publish_parameters() = 0;  // after pieces were written: masters to all replicas
   // Of all parameters' bits: the same on all replicas, or they have drifted apart.

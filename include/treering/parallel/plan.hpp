@@ -82,7 +82,8 @@ struct Plan {
   // Seconds of a step. The communication's: as far as nothing is computed beside it.
   double compute_s = 0.0, bubble_s = 0.0, dp_s = 0.0, tp_s = 0.0, pp_s = 0.0;
   double step_s() const { return compute_s + bubble_s + dp_s + tp_s + pp_s; }
-  double rows_per_s = 0.0;  // samples or tokens, of the whole cluster
+  double rows_per_s = 0.0;       // of the whole cluster
+  bool rows_are_tokens = false;  // else samples
   double mfu = 0.0;
 };
 // TR_INVALID_ARGUMENT names what does not fit together: dp x pp x tp and the ranks, batch and
@@ -90,6 +91,8 @@ struct Plan {
 Result<Plan> make_plan(const Workload& workload, const Cluster& cluster,
                        const LayoutChoice& layout);
 std::string to_string(const Plan& plan);
+// For people: "7.00 GB", "12.5 k", "3".
+std::string short_number(double value, const std::string& unit = "");
 
 struct Recommendation {
   Plan plan;  // the simplest of those that fit and are within 5 % of the fastest

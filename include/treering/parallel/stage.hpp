@@ -62,6 +62,12 @@ class Stage {
   virtual Layout boundary() const = 0;
   virtual std::int64_t input_width() const = 0;
   virtual std::int64_t output_width() const = 0;
+  // Bytes of activations of a micro-batch of so many rows: what it keeps between its forward and
+  // its backward pass, the most that it has while one of them runs, and a message's.
+  struct ActivationBytes {
+    std::int64_t kept = 0, working = 0, message = 0;
+  };
+  virtual ActivationBytes activation_bytes(std::int64_t rows, bool split_weights) const = 0;
 
   // x in boundary() layout. The answer is in boundary() layout too; of the model's last stage,
   // replicated: the logits.

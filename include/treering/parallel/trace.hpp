@@ -54,6 +54,8 @@ struct Interval {
   // Of a message: the same number at both its ends, and at no other's. 0: no message.
   std::uint64_t message = 0;
   bool is_send = false;
+  // Of an operation: its whole vector, and what this rank sent.
+  std::int64_t data_bytes = 0, sent_bytes = 0;
   bool operator==(const Interval&) const = default;
 };
 

@@ -45,7 +45,8 @@ struct TrainerOptions {
   std::string schedule = "1f1b";
   int stages_per_rank = 1;
   std::vector<int> stage_layers;  // how many layers each stage has; empty: as even as can be
-  std::string schedule_csv;       // instead of `schedule`
+  std::string schedule_csv;       // instead of `schedule`; every batch, a short one too, is cut
+                                  // into its number of micro-batches, some of no rows if need be
 
   std::int64_t micro_batch = 0;  // rows at most; 0: a replica's whole share
   int micro_batches = 0;         // instead: exactly so many for each replica
@@ -77,7 +78,8 @@ struct StepReport {
 class Trainer {
  public:
   // model is copied; compute outlives the trainer. TR_INVALID_ARGUMENT names numbers that do not
-  // fit together: dp pp tp and the ranks, layers and stages, widths and tp, zero and hooks.
+  // fit together: dp pp tp and the ranks, layers and stages, widths and tp, zero and hooks, the
+  // schedule and the stages. A schedule of one's own is verified here.
   static Result<std::unique_ptr<Trainer>> create(std::unique_ptr<Comm> world, Compute& compute,
                                                  const Model& model, const TrainerOptions& options);
   virtual ~Trainer() = default;  // all that is left of a trainer whose step failed
@@ -85,7 +87,7 @@ class Trainer {
   // One optimizer step on these rows. TR_INVALID_ARGUMENT, before anything was sent, for a batch
   // that the layout cannot cut (sequence parallelism: rows must be a multiple of tp).
   virtual Result<StepReport> step(const Data& data, std::span<const std::int64_t> rows) = 0;
-  // Forward only.
+  // Forward only; any number of rows, whatever the layout.
   virtual Result<Score> evaluate(const Data& data, std::span<const std::int64_t> rows) = 0;
 
   virtual Status save(const std::string& dir) = 0;
@@ -96,9 +98,14 @@ class Trainer {
   virtual const StoreOptions& store_options() const = 0;
   // Of this rank's layers, in the model's order.
   virtual const std::vector<ParameterSpec>& own_parameters() const = 0;
+  // Of the last step; before the first one, of a file, else without actions.
   virtual const Schedule& schedule() const = 0;
-  virtual std::int64_t steps() const = 0;
-  virtual std::int64_t position() const = 0;  // rows trained on since the beginning
+  virtual Recompute recompute() const = 0;
+  // Bytes of activations that a step of so many rows has on this rank, at most.
+  virtual Result<std::int64_t> activation_bytes(std::int64_t rows) const = 0;
+  virtual std::int64_t steps() const = 0;          // of the optimizer
+  virtual std::int64_t skipped_steps() const = 0;  // their gradients overflowed
+  virtual std::int64_t position() const = 0;       // rows trained on since the beginning
   virtual void set_learning_rate(double lr) = 0;
   virtual void set_observer(ActionObserver* observer) = 0;  // of pipeline actions
   // One number for all parameters of the model; the same on all ranks, or TR_MISMATCH says which
