@@ -307,6 +307,14 @@ bool show(const Fault& fault) {
 int main(int argc, char** argv) {
   bool good = true;
   for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--help") == 0 || std::strcmp(argv[i], "-h") == 0) {
+      std::printf(
+          "break_it [FAULT ...]: makes these faults, or all, and shows what is said of each\n");
+      for (const Fault& fault : kFaults) std::printf("  %-14s %s\n", fault.name, fault.what);
+      return 0;
+    }
+  }
+  for (int i = 1; i < argc; ++i) {
     bool known = false;
     for (const Fault& fault : kFaults) known |= std::strcmp(argv[i], fault.name) == 0;
     if (known) continue;

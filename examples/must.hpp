@@ -1,8 +1,9 @@
-// The examples stop at the first error: where, what, exit status 1.
+// The examples stop at the first error: what, where, exit status 1.
 #pragma once
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <source_location>
 #include <utility>
@@ -13,12 +14,18 @@ namespace example {
 
 using Where = std::source_location;
 
+// Without its folders.
+inline const char* file_of(const Where& where) {
+  const char* const slash = std::strrchr(where.file_name(), '/');
+  return slash == nullptr ? where.file_name() : slash + 1;
+}
+
 // Ranks may be threads that fail together: the first one speaks, and ends the program at once.
 [[noreturn]] inline void stop(const tr::Error& error, const Where& where) {
   static std::mutex first;
   first.lock();
   std::fflush(stdout);
-  std::fprintf(stderr, "%s:%u: %s\n", where.file_name(), where.line(), error.message.c_str());
+  std::fprintf(stderr, "error: %s (%s:%u)\n", error.message.c_str(), file_of(where), where.line());
   std::_Exit(1);
 }
 
@@ -35,7 +42,7 @@ inline void must(tr::Status status, const Where& where = Where::current()) {
 // A result that the example claims; a false one ends it.
 inline void check(bool holds, const char* claim, const Where& where = Where::current()) {
   if (holds) return;
-  std::fprintf(stderr, "%s:%u: wrong: %s\n", where.file_name(), where.line(), claim);
+  std::fprintf(stderr, "error: wrong: %s (%s:%u)\n", claim, file_of(where), where.line());
   std::exit(1);
 }
 

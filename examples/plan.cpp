@@ -130,6 +130,10 @@ Request request_of(int argc, char** argv) {
   Request request;
   request.cluster.ranks = 64;
   for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--help" || std::string_view(argv[i]) == "-h") {
+      std::fputs(kUsage, stdout);
+      std::exit(0);
+    }
     if (set_switch(request, argv[i])) continue;
     set_value(request, argv[i], i + 1 < argc ? argv[i + 1] : nullptr);
     ++i;
@@ -152,9 +156,10 @@ int main(int argc, char** argv) {
   const Request request = request_of(argc, argv);
   const tr::par::Workload workload{model_of(request), static_cast<std::int64_t>(request.batch),
                                    request.precision};
-  std::printf("%.4g parameters, %d bytes each: %.4g GB\n", workload.model.parameters,
-              workload.precision.state(),
-              workload.model.parameters * workload.precision.state() / 1e9);
+  const double parameters = workload.model.parameters;
+  const int bytes_each = workload.precision.state();
+  std::printf("%s parameters, %d bytes each: %s\n", tr::par::short_number(parameters).c_str(),
+              bytes_each, tr::par::short_number(parameters * bytes_each, "B").c_str());
   if (request.is_layout_given) {
     const tr::par::Plan plan = must(tr::par::make_plan(workload, request.cluster, request.layout));
     std::fputs(to_string(plan).c_str(), stdout);

@@ -156,6 +156,21 @@ Dataset make_noise(int rows, int features, std::uint64_t seed) {
   return {std::move(table), nullptr};
 }
 
+Dataset outline(int rows, int features) {
+  class Outline final : public tr::par::Data {
+   public:
+    Outline(int rows, int features) : rows_(rows), features_(features) {}
+    std::int64_t rows() const override { return rows_; }
+    std::int64_t features() const override { return features_; }
+    void read(std::span<const std::int64_t>, std::span<float>,
+              std::span<std::int32_t>) const override {}
+
+   private:
+    int rows_, features_;
+  };
+  return {std::make_unique<Outline>(rows, features), nullptr};
+}
+
 void Table::read(std::span<const std::int64_t> rows, std::span<float> features,
                  std::span<std::int32_t> labels) const {
   const auto width = static_cast<std::size_t>(features_);

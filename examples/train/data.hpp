@@ -66,4 +66,7 @@ tr::Result<Dataset> load_bytes(const std::string& file, std::size_t train_bytes,
 // `rows` rows of bell-shaped noise (mean 0, variance 1), no labels, no test.
 Dataset make_noise(int rows, int features, std::uint64_t seed);
 
+// Rows that a dry run counts and nobody reads.
+Dataset outline(int rows, int features);
+
 }  // namespace train

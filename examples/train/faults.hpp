@@ -1,4 +1,4 @@
-// Faults on purpose: --inject nan:RANK:STEP, slow:RANK:MS, kill:RANK:STEP.
+// Faults on purpose: --inject nan:RANK:STEP, slow:RANK:MS, kill:RANK:STEP, skip:RANK:STEP.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 namespace train {
 
 struct Fault {
-  enum class Kind { kNone, kNan, kSlow, kKill } kind = Kind::kNone;
+  enum class Kind { kNone, kNan, kSlow, kKill, kSkip } kind = Kind::kNone;
   int rank = 0, number = 0;
 };
 inline tr::Result<Fault> parse_fault(const std::string& text) {
@@ -27,10 +27,28 @@ inline tr::Result<Fault> parse_fault(const std::string& text) {
   fault.kind = name == "nan"    ? Fault::Kind::kNan
                : name == "slow" ? Fault::Kind::kSlow
                : name == "kill" ? Fault::Kind::kKill
+               : name == "skip" ? Fault::Kind::kSkip
                                 : Fault::Kind::kNone;
-  if (read == 3 && fault.kind != Fault::Kind::kNone) return fault;
-  return tr::Error{TR_INVALID_ARGUMENT,
-                   "--inject " + text + ": nan:RANK:STEP, slow:RANK:MS or kill:RANK:STEP"};
+  const bool is_number = fault.rank >= 0 && fault.number >= 0;
+  if (read == 3 && is_number && fault.kind != Fault::Kind::kNone) return fault;
+  return tr::Error{TR_INVALID_ARGUMENT, "--inject " + text +
+                                            ": nan:RANK:STEP, slow:RANK:MS, kill:RANK:STEP or "
+                                            "skip:RANK:STEP, with numbers from 0 on"};
+}
+// A fault that would never happen is a mistake, too.
+inline tr::Status check_fault(const Fault& fault, const std::string& text, int ranks,
+                              std::int64_t last_step) {
+  const auto never = [&](const std::string& why) {
+    return tr::Error{TR_INVALID_ARGUMENT, "--inject " + text + ": " + why};
+  };
+  if (fault.kind == Fault::Kind::kNone) return {};
+  if (fault.rank >= ranks) {
+    return never("there is no rank " + std::to_string(fault.rank) + " among " +
+                 std::to_string(ranks) + " (they count from 0)");
+  }
+  if (fault.kind == Fault::Kind::kSlow || fault.number <= last_step) return {};
+  return never("there is no step " + std::to_string(fault.number) + "; the last one is step " +
+               std::to_string(last_step) + " (they count from 0)");
 }
 
 // Another's data, but on one rank something goes wrong.
@@ -45,6 +63,10 @@ class FaultyData final : public tr::par::Data {
     if (fault_.kind == Fault::Kind::kSlow) {
       std::this_thread::sleep_for(std::chrono::milliseconds(fault_.number));
     }
+  }
+  // Does this rank leave the step out?
+  bool skips(int step) const {
+    return is_here_ && fault_.kind == Fault::Kind::kSkip && step == fault_.number;
   }
   std::int64_t rows() const override { return data_.rows(); }
   std::int64_t features() const override { return data_.features(); }

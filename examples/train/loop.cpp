@@ -5,13 +5,16 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 #include <optional>
 
 #include "treering/parallel/trace.hpp"
 
 #include "must.hpp"
+#include "train/comm_log.hpp"
 #include "train/faults.hpp"
+#include "train/ledger.hpp"
 #include "train/measure.hpp"
 #include "train/report.hpp"
 #include "train/task.hpp"
@@ -37,10 +40,10 @@ class Loop {
   bool is_first() const { return rank_ == 0; }
   void announce();
   Rows rows_of(std::int64_t position);
-  StepReport step(std::int64_t position);
+  void step(std::int64_t position);
+  std::int64_t tried_steps() const { return trainer_->steps() + trainer_->skipped_steps(); }
   void log(int epoch, bool with_test);
   double test_accuracy();
-  void report_traffic();
   int end();
 
   const Options& options_;
@@ -52,6 +55,8 @@ class Loop {
   Report report_;
   std::unique_ptr<GradientHook> hook_;
   std::unique_ptr<Trainer> trainer_;
+  Ledger ledger_;
+  CallTable calls_;  // with --comm-log
   std::unique_ptr<Compute> serial_compute_;
   std::unique_ptr<Trainer> serial_;  // on rank 0, with --verify
   FaultyData data_;
@@ -76,6 +81,18 @@ TrainerOptions with_mesh(const Options& options, int ranks, GradientHook* hook) 
   return t;
 }
 
+tr::Status of_flag(const char* flag, const tr::Status& status) {
+  if (status) return {};
+  return tr::Error{status.error().code, std::string(flag) + ": " + status.error().message};
+}
+
+// What is written at the end, too, must be writable now.
+Report open_outputs(const Options& options, bool is_first) {
+  if (!options.save.empty()) must(of_flag("--save", check_checkpoint_folder(options.save)));
+  if (is_first && !options.trace.empty()) must(of_flag("--trace", can_write(options.trace)));
+  return must(Report::open(is_first ? options.metrics : ""));
+}
+
 Loop::Loop(const Options& options, std::unique_ptr<Comm> world, std::unique_ptr<Compute> compute)
     : options_(options),
       rank_(world->rank()),
@@ -85,25 +102,36 @@ Loop::Loop(const Options& options, std::unique_ptr<Comm> world, std::unique_ptr<
       // The world first: it says whether time is simulated.
       compute_((world = time_.wrap(std::move(world), options), time_.wrap(*real_, options))),
       task_(must(make_task(options))),
-      report_(must(Report::open(is_first() ? options.metrics : ""))),
+      report_(open_outputs(options, is_first())),
       hook_(options.compress == "bf16"   ? make_bf16_hook()
             : options.compress == "int8" ? make_int8_hook()
                                          : nullptr),
       trainer_(must(Trainer::create(std::move(world), compute_, task_.model,
                                     with_mesh(options, ranks_, hook_.get())))),
+      ledger_(*trainer_, *real_, time_.trace),
       data_(*task_.data.train, must(parse_fault(options.inject)), rank_) {
   rows_per_epoch_ = task_.data.train->rows();
   // In sequence parallelism a few rows may be left over that the ranks cannot share.
   if (options.sequence_parallel) rows_per_epoch_ -= rows_per_epoch_ % options.trainer.mesh.tp;
   const std::int64_t per_epoch = (rows_per_epoch_ + options.batch - 1) / options.batch;
-  total_steps_ = static_cast<int>(per_epoch) * task_.epochs;
-  if (options.steps > 0) total_steps_ = std::min(total_steps_, options.steps);
+  std::int64_t total = per_epoch * task_.epochs;
+  if (options.steps > 0) total = std::min<std::int64_t>(total, options.steps);
+  if (total > std::numeric_limits<int>::max()) {
+    must(tr::Status(
+        tr::Error{TR_INVALID_ARGUMENT, "--epochs " + std::to_string(task_.epochs) + " of " +
+                                           std::to_string(per_epoch) + " steps each: more than " +
+                                           std::to_string(std::numeric_limits<int>::max()) +
+                                           " steps; give fewer, a larger --batch or --steps"}));
+  }
+  total_steps_ = static_cast<int>(total);
+  must(check_fault(must(parse_fault(options.inject)), options.inject, ranks_, total - 1));
   if (!options.verify || !is_first()) return;
   // Alone, the same pieces in the same order: sums have the same bits then.
   TrainerOptions serial = options.trainer;
   const MeshShape& mesh = trainer_->mesh().shape();
   serial.mesh = {1, 1, 1};
   serial.schedule = "1f1b";
+  serial.schedule_csv.clear();
   serial.stages_per_rank = 1;
   serial.stage_layers.clear();
   serial.zero = 0;
@@ -135,6 +163,8 @@ void Loop::announce() {
               std::min(micro, share), options_.trainer.zero, options_.dtype.c_str(),
               options_.device.c_str(), compute_.name(), peak_gflops_,
               time_.is_simulated() ? ", simulated" : "", options_.trainer.seed);
+  const std::string whole = layers_not_split(task_.model, mesh.tp);
+  if (!whole.empty()) std::printf("%s\n", whole.c_str());
   std::printf("gradient buckets, MiB:");
   for (const BucketInfo& b : trainer_->parameters().buckets()) {
     const double bytes = static_cast<double>(b.elements) *
@@ -156,10 +186,12 @@ Rows Loop::rows_of(std::int64_t position) {
   return {order_.begin() + at, order_.begin() + at + count};
 }
 
-StepReport Loop::step(std::int64_t position) {
+void Loop::step(std::int64_t position) {
   const Rows rows = rows_of(position);
-  data_.begin_step(static_cast<int>(trainer_->steps()));
-  StepReport report = must(trainer_->step(data_, rows));
+  data_.begin_step(static_cast<int>(tried_steps()));
+  ledger_.begin_step();
+  const StepReport report = must(trainer_->step(data_, rows));
+  ledger_.end_step(report);
   ++steps_;
   skipped_ += report.skipped ? 1 : 0;
   score_.loss_sum += report.score.loss_sum;
@@ -184,7 +216,6 @@ StepReport Loop::step(std::int64_t position) {
     if (!(difference <= worst_difference_)) worst_difference_ = difference;
     if (std::isnan(difference)) worst_difference_ = HUGE_VAL;
   }
-  return report;
 }
 
 double Loop::test_accuracy() {
@@ -203,6 +234,7 @@ double Loop::test_accuracy() {
     std::printf("test: %.4f bits per byte\n",
                 total.loss_sum / static_cast<double>(total.rows) / std::log(2.0));
   }
+  ledger_.skip_peak();
   return static_cast<double>(total.correct) / static_cast<double>(total.rows);
 }
 
@@ -232,76 +264,26 @@ void Loop::log(int epoch, bool with_test) {
   p.gflops = step_flops(task_.model, rows) / seconds / 1e9;
   p.mfu = p.gflops / (ranks_ * peak_gflops_);
   p.memory_mb = static_cast<double>(real_->memory().bytes()) / 1e6;
-  p.peak_memory_mb = static_cast<double>(real_->memory().peak_bytes()) / 1e6;
+  p.peak_memory_mb = static_cast<double>(ledger_.peak_bytes()) / 1e6;
   if (with_test && task_.data.test) p.test_accuracy = last_test_accuracy_ = test_accuracy();
   if (is_first() && !compute_.is_dry()) report_.line(p);
   score_ = {};
   steps_ = skipped_ = 0;
   optimizer_s_ = 0.0;
-  if (options_.trace.empty()) time_.trace.clear();
+  if (options_.trace.empty()) {
+    if (options_.comm_log) calls_.add(time_.trace);
+    time_.trace.clear();
+  }
   since_ = SteadyClock::now();
   since_us_ = time_.trace.now_us();
 }
 
-void Loop::report_traffic() {
-  Mesh& mesh = trainer_->mesh();
-  const auto steps = std::max<std::int64_t>(1, trainer_->steps());
-  std::printf("rank 0 sent, per step:\n");
-  std::string json;
-  // Scores, norms and what must be agreed on go over the world and the model's ranks.
-  for (const auto& [group, comm] :
-       {std::pair("dp", &mesh.dp()), std::pair("tp", &mesh.tp()),
-        std::pair("pp", &mesh.pp_forward()), std::pair("pp back", &mesh.pp_backward()),
-        std::pair("model", &mesh.model()), std::pair("world", &mesh.world())}) {
-    for (int i = 0; i < kNumOperations; ++i) {
-      const auto operation = static_cast<Operation>(i);
-      const Traffic::Row& row = comm->traffic()[operation];
-      if (row.bytes == 0) continue;
-      std::printf("  %-8s %-15s %8.2f calls %14" PRId64 " bytes %8.2f messages\n", group,
-                  name_of(operation), static_cast<double>(row.calls) / static_cast<double>(steps),
-                  row.bytes / steps,
-                  static_cast<double>(row.messages) / static_cast<double>(steps));
-      json += std::string(json.empty() ? "" : ",") + '"' + group + ' ' + name_of(operation) +
-              "\":" + std::to_string(row.bytes / steps);
-    }
-  }
-  report_.json(R"({"sent_per_step":{)" + json + "}}");
-  const StoreOptions& store = trainer_->store_options();
-  const MeshShape& shape = mesh.shape();
-  if (store.hook == nullptr) {
-    const Traffic formula =
-        must(predict_traffic(trainer_->own_parameters(), mesh.at().dp, shape.dp, shape.tp, store));
-    std::printf("  dp by the formula: %" PRId64 " bytes; counted: %" PRId64 "\n", formula.bytes(),
-                mesh.dp().traffic().bytes() / steps);
-  }
-  if (shape.pp > 1) {
-    const Schedule& schedule = trainer_->schedule();
-    std::printf("bubble by the formula: %.1f %% (%s, %d micro-batches)\n",
-                100 * bubble_formula(schedule.name, shape.pp, schedule.micro_batches,
-                                     schedule.stages_per_rank),
-                schedule.name.c_str(), schedule.micro_batches);
-  }
-  const StoreMemory predicted = must(predict_memory(trainer_->own_parameters(), shape.dp, shape.tp,
-                                                    store, options_.trainer.micro_batch > 0));
-  std::printf(
-      "memory by the formula, MB: parameters %.3f, gradients %.3f, optimizer %.3f, for a "
-      "while %.3f\n",
-      static_cast<double>(predicted.parameters) / 1e6,
-      static_cast<double>(predicted.gradients) / 1e6,
-      static_cast<double>(predicted.optimizer) / 1e6,
-      static_cast<double>(predicted.transient) / 1e6);
-  std::printf("memory, MB:");
-  for (int i = 0; i < kNumUses; ++i) {
-    const auto use = static_cast<Use>(i);
-    std::printf(" %s %.3f,", name_of(use), static_cast<double>(real_->memory().bytes(use)) / 1e6);
-  }
-  std::printf(" at most %.3f in all\n", static_cast<double>(real_->memory().peak_bytes()) / 1e6);
-}
-
 int Loop::end() {
+  if (options_.comm_log && !options_.trace.empty()) calls_.add(time_.trace);
+  ledger_.report(options_, report_);
   if (is_first()) {
-    report_traffic();
     report_.advise();
+    if (options_.comm_log) std::fputs(calls_.to_string().c_str(), stdout);
   }
   if (!options_.trace.empty()) {
     const std::vector<Trace> traces = must(gather_traces(trainer_->mesh().world(), time_.trace));
@@ -354,19 +336,22 @@ int Loop::run() {
     if (serial_) must(serial_->load(options_.load));
     if (is_first()) std::printf("goes on after step %" PRId64 "\n", trainer_->steps());
   }
-  trainer_->mesh().reset_traffic();
-  real_->memory().reset_peak();
+  ledger_.skip_peak();
   ActionTrace actions(time_.trace);
   if (!time_.is_simulated()) trainer_->set_observer(&actions);
   time_.trace.clear();
   since_ = SteadyClock::now();
   since_us_ = time_.trace.now_us();
   std::int64_t position = trainer_->position();
-  std::int64_t done = trainer_->steps();
+  std::int64_t done = tried_steps();
   while (done < total_steps_) {
+    if (data_.skips(static_cast<int>(done))) {
+      ++done;  // as if an `if` had been true on this rank alone
+      continue;
+    }
     step(position);
     position = trainer_->position();
-    ++done;  // skipped ones too
+    ++done;  // those whose gradients overflowed, too
     const bool ends_epoch = position % rows_per_epoch_ == 0;
     const bool is_last = done == total_steps_;
     const int epoch = static_cast<int>((position + rows_per_epoch_ - 1) / rows_per_epoch_);

@@ -44,14 +44,8 @@ double measured_gflops(Compute& compute) {
 std::unique_ptr<Comm> Time::wrap(std::unique_ptr<Comm> world, const Options& options) {
   if (options.simulate_gbs.empty()) return trace_comm(std::move(world), trace);
   SimulatedLinks links;
-  double intra = 0.0, inter = 0.0;
-  if (std::sscanf(options.simulate_gbs.c_str(), "%lf,%lf", &intra, &inter) != 2 || intra <= 0 ||
-      inter <= 0) {
-    must(
-        tr::Status(tr::Error{TR_INVALID_ARGUMENT, "--sim-bw: two numbers of GB/s such as 436,34"}));
-  }
-  links.intra_bytes_per_us = intra * 1e3;
-  links.inter_bytes_per_us = inter * 1e3;
+  links.intra_bytes_per_us = options.simulate_gbs[0] * 1e3;
+  links.inter_bytes_per_us = options.simulate_gbs[1] * 1e3;
   links.ranks_per_node = options.ranks_per_node > 0 ? options.ranks_per_node : world->size();
   clock_.emplace();
   trace = Trace(rank_, *clock_);

@@ -41,14 +41,16 @@ struct Options {
   std::string overlap = "on";
   std::string reduce_order = "algorithm";  // rank
   double timeout_s = 0.0;
-  std::string simulate_gbs;         // "intra,inter" GB/s
-  int ranks_per_node = 0;           // of simulated links
-  tr::par::TrainerOptions trainer;  // what has the same name there
+  std::vector<double> simulate_gbs;  // within a node, between nodes; empty: real links
+  int ranks_per_node = 0;            // of simulated links
+  std::string algo;                  // as TR_ALGO, or all_reduce's alone
+  tr::par::TrainerOptions trainer;   // what has the same name there
 
   // What is written, and checked.
   std::string save, load, metrics, trace, inject;
   int save_every = 0;
   int log_every = 0;
+  bool comm_log = false;
   double peak_gflops = 0.0;  // of a rank; 0: measured
   bool verify = false;
   int check_sync = 50;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <unistd.h>
 
+#include "must.hpp"
+
 namespace train {
 
 using tr::par::Interval;
@@ -31,9 +33,29 @@ tr::Result<Report> Report::open(const std::string& file) {
   if (file.empty()) return report;
   report.json_.reset(std::fopen(file.c_str(), "a"));
   if (!report.json_) {
-    return tr::Error{TR_SYSTEM_ERROR, "cannot append to " + file + ": " + std::strerror(errno)};
+    return tr::Error{TR_SYSTEM_ERROR,
+                     "--metrics: cannot append to " + file + ": " + std::strerror(errno)};
   }
+  report.file_ = file;
   return report;
+}
+
+tr::Status can_write(const std::string& file) {
+  const bool is_new = ::access(file.c_str(), F_OK) != 0;
+  std::FILE* const opened = std::fopen(file.c_str(), "a");
+  if (opened == nullptr) {
+    return tr::Error{TR_SYSTEM_ERROR, "cannot write " + file + ": " + std::strerror(errno)};
+  }
+  std::fclose(opened);
+  if (is_new) ::unlink(file.c_str());
+  return {};
+}
+
+// Metrics that are lost without a word are worse than none.
+void Report::flush_json() {
+  if (std::fflush(json_.get()) == 0 && std::ferror(json_.get()) == 0) return;
+  example::must(tr::Status(tr::Error{
+      TR_SYSTEM_ERROR, "--metrics: cannot write " + file_ + ": " + std::strerror(errno)}));
 }
 
 void Report::bar(int step, int total) {
@@ -88,13 +110,13 @@ void Report::line(const Progress& p) {
                p.gradient_norm, p.lr, p.loss_scale, p.skipped, p.step_ms, p.forward_ms,
                p.backward_ms, p.communication_ms, p.exposed_ms, p.bubble_ms, p.optimizer_ms,
                p.overlap, p.samples_per_s, p.gflops, p.mfu, p.memory_mb, p.peak_memory_mb);
-  std::fflush(json_.get());
+  flush_json();
 }
 
 void Report::json(const std::string& object) {
   if (!json_) return;
   std::fprintf(json_.get(), "%s\n", object.c_str());
-  std::fflush(json_.get());
+  flush_json();
 }
 
 }  // namespace train

@@ -31,6 +31,9 @@ struct Progress {
 // Adds what a rank's trace says of `steps` steps; times in it are of the trace's clock.
 void add_times(const tr::par::Trace& trace, int steps, Progress& progress);
 
+// Can this file be written, or made? It is left as it was.
+tr::Status can_write(const std::string& file);
+
 class Report {
  public:
   // Appends JSON lines to `file`; empty: none.
@@ -47,7 +50,10 @@ class Report {
   struct Close {
     void operator()(std::FILE* f) const { std::fclose(f); }
   };
+  void flush_json();
+
   std::unique_ptr<std::FILE, Close> json_;
+  std::string file_;
   bool is_terminal_ = false;
   bool has_bar_ = false;
   double worst_exposed_ = 0.0;  // share of a step, over the lines but the first

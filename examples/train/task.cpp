@@ -39,7 +39,9 @@ tr::Result<Source> load(const Options& o) {
     constexpr std::size_t kTrainBytes = 1 << 20, kTestBytes = 64 << 10;
     return with(load_bytes(o.data_path, kTrainBytes, kTestBytes), {256, 256}, Bytes::kValues, 2);
   }
-  return Source{make_noise(o.batch, 1024, o.trainer.seed),
+  constexpr int kFeatures = 1024;
+  return Source{o.backend == "count" ? outline(o.batch, kFeatures)
+                                     : make_noise(o.batch, kFeatures, o.trainer.seed),
                 {1024, 1024, 1024},
                 1024,
                 o.steps > 0 ? o.steps : 20};
@@ -69,6 +71,27 @@ void add_layers(Model& model, const std::vector<int>& widths, const LayerStyle& 
     if (style.activation == "gelu") model.gelu();
     if (style.dropout > 0 && !is_last) model.dropout(style.dropout);
   }
+}
+
+std::string layers_not_split(const Model& model, int tp) {
+  if (tp == 1) return {};
+  std::string whole;
+  std::size_t count = 0;
+  for (std::size_t l = 0; l < model.layers().size(); ++l) {
+    const tr::par::LayerSpec& layer = model.layers()[l];
+    if (layer.split != Split::kReplicate) continue;
+    ++count;
+    whole += (whole.empty() ? "layer " : ", layer ") + std::to_string(l) + " (" +
+             std::to_string(layer.in) + "x" + std::to_string(layer.out) + ")";
+  }
+  if (count == 0) return {};
+  const std::string by = "--tp " + std::to_string(tp);
+  if (count == model.layers().size()) {
+    return "warning: " + by + " splits no layer, so all its ranks do the same work: " + whole +
+           "; take --hidden with widths that " + std::to_string(tp) +
+           " divides, and --tp-mode gather or megatron";
+  }
+  return by + " leaves whole on every rank: " + whole;
 }
 
 tr::Result<Task> make_task(const Options& o) {

@@ -1,6 +1,7 @@
 // What is trained: data and the model that fits them, as the options say.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "treering/parallel/model.hpp"
@@ -17,6 +18,9 @@ struct Task {
 };
 
 tr::Result<Task> make_task(const Options& options);
+
+// A sentence about the layers that every tensor-parallel rank has all of; empty: there are none.
+std::string layers_not_split(const tr::par::Model& model, int tp);
 
 // Layers of these widths. How tensor-parallel ranks share them: gather, all by columns; megatron,
 // pairs by columns and by rows, and what is left over, or too narrow to be shared, by nobody.

@@ -9,52 +9,18 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 from tap import Tap  # noqa: E402
+from train_programs import (BACKENDS, LAUNCHER, PROGRAMS, ROOT, metrics, param_hash, path, run, shown,  # noqa: E402
+                            threads, train)
 
-PROGRAMS, LAUNCHER, BACKENDS = sys.argv[1], sys.argv[2], sys.argv[3].split(',')
 FASHION = '/usr/share/datasets/fashion-mnist'
 LONG = bool(os.environ.get('TR_TEST_LONG'))
 tap = Tap()
-scratch = tempfile.TemporaryDirectory()
-
-
-def path(name):
-    return os.path.join(scratch.name, name)
-
-
-def run(*command, limit=120, **env):
-    return subprocess.run(command, env={**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'TR_TIMEOUT_S': '30', **env},
-                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, check=False)
-
-
-def train(*args, program='train_mlp', **options):
-    return run(os.path.join(PROGRAMS, program), *args, **options)
-
-
-def shown(result):
-    return [f'status {result.returncode}', *result.stdout.split('\n')[-12:], *result.stderr.split('\n')[-6:]]
-
-
-def metrics(name):
-    with open(path(name), encoding='utf-8') as file:
-        return [json.loads(line) for line in file]
-
-
-def param_hash(result):
-    found = re.search(r'hash ([0-9a-f]{16})$', result.stdout, re.M)
-    return found.group(1) if result.returncode == 0 and found else None
-
-
-def threads(*args):
-    return ['--backend', 'threads', *args]
 
 
 LAYOUTS = {
@@ -249,7 +215,7 @@ text = ''.join(open(os.path.join(ROOT, name), encoding='utf-8').read() for name 
 data = text.encode() * ((1 << 20) // len(text.encode()) + 2)
 with open(path('text'), 'wb') as file:
     file.write(data)
-result = train('--data-path', path('text'), '--steps', '150', *threads('--dp', '2'), program='byte_lm')
+result = train('--data-path', path('text'), '--steps', '150', *threads('--dp', '2'), name='byte_lm')
 found = re.search(r'^test: ([\d.]+) bits per byte$', result.stdout, re.M)
 tap.check('byte_lm: 201,472 parameters, better than 4.5 bits a byte after 150 steps', result.returncode == 0 and
           '201472 parameters' in result.stdout and found is not None and float(found.group(1)) < 4.5, shown(result))
@@ -261,7 +227,7 @@ if LONG:
         with open(path('kjv'), 'w', encoding='utf-8') as file:
             file.write(bible.stdout)
         for layout in ([], threads('--dp', '4')):
-            result = train('--data-path', path('kjv'), *layout, program='byte_lm', limit=1800)
+            result = train('--data-path', path('kjv'), *layout, name='byte_lm', limit=1800)
             found = re.findall(r'^test: ([\d.]+) bits per byte$', result.stdout, re.M)
             tap.check(f'byte_lm: KJV {layout}: 2.1 bits per byte at most', found and float(found[-1]) <= 2.1, shown(result))
 
