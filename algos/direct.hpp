@@ -29,6 +29,16 @@ TR_HD void two_shot_all_reduce(P& p) {
   for (int i = 1; i < n; ++i) p.recv(p.from_cast(mod(r + i, n)), mod(r + i, n));
 }
 
+// Two-shot over links between two ranks: n-1 times S/n sent where two_shot shows it once, so for
+// ranks that one-to-many links do not reach.
+template <class P>
+TR_HD void all_reduce(P& p) {
+  const int n = p.size(), r = p.rank();
+  for (int i = 1; i < n; ++i) p.send(mod(r + i, n), p.to(mod(r + i, n)));
+  p.recv_reduce_copy_send(p.from_each(), r, p.to_each(), Last::kYes);
+  for (int i = 1; i < n; ++i) p.recv(p.from(mod(r + i, n)), mod(r + i, n));
+}
+
 template <class P>
 TR_HD void reduce_scatter(P& p) {
   const int n = p.size(), r = p.rank();

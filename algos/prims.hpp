@@ -23,6 +23,7 @@
 
 #include <cstdint>
 
+#include "core/hosts.hpp"
 #include "core/macros.hpp"
 
 namespace treering::algos {
@@ -84,7 +85,9 @@ TR_HD constexpr int mod(int a, int n) { return ((a % n) + n) % n; }
 // of all ranks. to_all() is the own cast link, from_cast(q) and from_all_casts() read them; every
 // other rank must receive what is sent there. peek(q): as from(q), but the message stays for the
 // next receive from q. A last argument `channel` (default 0) of from, to and peek tells apart links
-// between the same ranks.
+// between the same ranks. Algorithms that need to know which ranks share a host ask hosts();
+// from_host(channel) and to_host(channel) are the links of all other ranks of the own host. `|` of
+// two sets is both, disjoint, together.
 template <class Derived>
 class Verbs {
  public:

@@ -2,18 +2,19 @@
 
 namespace treering::algos {
 
-Program make_program(const Algorithm& algorithm, int size, int root, bool in_place) {
+Program make_program(const Algorithm& algorithm, int size, int root, bool in_place,
+                     const HostMap* hosts) {
   Program program;
   program.collective = algorithm.collective;
   program.root = root;
-  program.chunks = algorithm.chunks(size);
+  program.chunks = chunk_count(algorithm, size, hosts);
   program.in_place = in_place;
-  program.keeps_order = algorithm.keeps_order;
+  program.keeps_order = keeps_order(algorithm, hosts);
   program.order_is_fixed = algorithm.order_is_fixed;
   program.uneven = algorithm.uneven;
   program.ranks.reserve(size);
   for (int rank = 0; rank < size; ++rank) {
-    program.ranks.push_back(record(algorithm, rank, size, root));
+    program.ranks.push_back(record(algorithm, rank, size, root, hosts));
   }
   return program;
 }

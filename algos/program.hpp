@@ -24,8 +24,9 @@ struct Program {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-// Records every rank. size must be supported.
-Program make_program(const Algorithm& algorithm, int size, int root = 0, bool in_place = false);
+// Records every rank. size must be supported, on these hosts (nullptr: one host).
+Program make_program(const Algorithm& algorithm, int size, int root = 0, bool in_place = false,
+                     const HostMap* hosts = nullptr);
 
 // Which chunks of its buffers the caller brings: the others do not exist on that rank.
 bool has_in(const Program& program, int rank, int chunk);

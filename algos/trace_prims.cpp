@@ -5,7 +5,8 @@
 
 namespace treering::algos {
 
-TracePrims::TracePrims(int rank, int size, int root) : root_(root) {
+TracePrims::TracePrims(int rank, int size, int root, const Hosts& hosts)
+    : root_(root), hosts_(hosts) {
   schedule_.rank = rank;
   schedule_.size = size;
 }
@@ -14,6 +15,11 @@ bool TracePrims::lane(int i) {
   lane_ = i;
   schedule_.lanes = std::max(schedule_.lanes, i + 1);
   return true;
+}
+
+std::vector<Operand> TracePrims::both(std::vector<Operand> a, const std::vector<Operand>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
 }
 
 Operand TracePrims::pair(int src, int dst, int channel) const {
@@ -56,6 +62,16 @@ TracePrims::From TracePrims::from_all_casts() const {
   return set;
 }
 
+TracePrims::From TracePrims::from_host(int channel) const {
+  From set;
+  const int host = hosts_.host_of(rank());
+  for (int m = 0; m < hosts_.members_of(host); ++m) {
+    const int q = hosts_.rank_of(host, m);
+    if (q != rank()) set.links.push_back(pair(q, rank(), channel));
+  }
+  return set;
+}
+
 TracePrims::From TracePrims::peek(int q, int channel) const {
   From set = from(q, channel);
   set.links.front().peek = true;
@@ -74,6 +90,16 @@ TracePrims::To TracePrims::to_ranks(int first, int last) const {
   To set;
   for (int q = first; q < last; ++q) {
     if (q != rank()) set.links.push_back(pair(rank(), q, 0));
+  }
+  return set;
+}
+
+TracePrims::To TracePrims::to_host(int channel) const {
+  To set;
+  const int host = hosts_.host_of(rank());
+  for (int m = 0; m < hosts_.members_of(host); ++m) {
+    const int q = hosts_.rank_of(host, m);
+    if (q != rank()) set.links.push_back(pair(rank(), q, channel));
   }
   return set;
 }

@@ -14,16 +14,20 @@ class TracePrims : public Verbs<TracePrims> {
   // Sets of links; order as listed by the algorithm, inputs are sorted by source rank in step().
   struct From {
     std::vector<Operand> links;
+    From operator|(const From& more) const { return {both(links, more.links)}; }
   };
   struct To {
     std::vector<Operand> links;
+    To operator|(const To& more) const { return {both(links, more.links)}; }
   };
 
-  TracePrims(int rank, int size, int root);
+  // hosts: only for algorithms that need them; what it points to must live as long as this.
+  TracePrims(int rank, int size, int root, const Hosts& hosts = {});
 
   int rank() const { return schedule_.rank; }
   int size() const { return schedule_.size; }
   int root() const { return root_; }
+  const Hosts& hosts() const { return hosts_; }
   // The recorder runs every lane, one after the other.
   bool lane(int i);
 
@@ -34,6 +38,7 @@ class TracePrims : public Verbs<TracePrims> {
   From from_each() const { return from_ranks(0, size()); }
   From from_cast(int q) const;
   From from_all_casts() const;
+  From from_host(int channel = 0) const;
   From peek(int q, int channel = 0) const;
 
   To nowhere() const { return {}; }
@@ -41,6 +46,7 @@ class TracePrims : public Verbs<TracePrims> {
   To to(const Peers& peers, int channel = 0) const;
   To to_ranks(int first, int last) const;
   To to_each() const { return to_ranks(0, size()); }
+  To to_host(int channel = 0) const;
   To to_all() const;
 
   void step(Verb verb, const From& from, Chunk local, Chunk dst, const To& to, Last last);
@@ -56,6 +62,7 @@ class TracePrims : public Verbs<TracePrims> {
   Schedule take() && { return std::move(schedule_); }
 
  private:
+  static std::vector<Operand> both(std::vector<Operand> a, const std::vector<Operand>& b);
   Operand pair(int src, int dst, int channel) const;
   Operand cast(int src) const;
   void add(Verb verb, Last last, const std::vector<Operand>& inputs,
@@ -63,6 +70,7 @@ class TracePrims : public Verbs<TracePrims> {
 
   Schedule schedule_;
   int root_ = 0;
+  Hosts hosts_;
   int lane_ = 0;
 };
 

@@ -49,7 +49,7 @@ std::string settings_text(const Config& c, int size) {
       std::to_string(c.cuda) + "; TR_CUDA_STRICT " + std::to_string(c.cuda_strict) +
       "; TR_CUDA_CHANNELS " + std::to_string(c.cuda_channels) + "; TR_CUDA_SLOT_BYTES " +
       std::to_string(c.cuda_slot_bytes) + "; TR_CUDA_COPY_ENGINE " + std::to_string(c.copy_engine) +
-      "; TR_PROTOCOL " + c.protocol + "; TR_ALGO ";
+      "; TR_PROTOCOL " + c.protocol + "; TR_TEST_HOSTS " + c.test_hosts + "; TR_ALGO ";
   for (const AlgoChoice& a : c.algos)
     text += std::string(collective_name(a.collective)) + ":" + a.algorithm + ",";
   return text;
@@ -67,6 +67,17 @@ Status agree_on_settings(Rendezvous& rendezvous, const Config& config) {
   return {};
 }
 
+// All ranks share memory; tests may have algorithms see several hosts.
+Result<HostMap> hosts_of(int size, const Config& config) {
+  if (config.test_hosts.empty()) return HostMap::one_host(size);
+  Result<HostMap> hosts = HostMap::parse(config.test_hosts);
+  if (!hosts.ok()) return hosts.status().with_context("TR_TEST_HOSTS");
+  if (hosts.value().ranks() == size) return hosts;
+  return invalid_argument("TR_TEST_HOSTS=" + config.test_hosts + " is about " +
+                          std::to_string(hosts.value().ranks()) + " ranks, the communicator has " +
+                          std::to_string(size));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvous,
@@ -76,10 +87,6 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   comm->forks_ = forks_of_this_process();
   comm->range_owner_ = make_range_owner(comm->rank_, comm->size_);
   TR_RETURN_IF_ERROR(agree_on_settings(rendezvous, config));
-  for (const AlgoChoice& a : config.algos) {
-    TR_RETURN_IF_ERROR(
-        comm->set_algorithm(collective_name(a.collective), a.algorithm).with_context("TR_ALGO"));
-  }
   TransportOptions options;
   options.link_bytes = config.link_bytes > 0 ? config.link_bytes : kDefaultLinkBytes;
   options.cast_bytes = config.cast_bytes > 0 ? config.cast_bytes : kDefaultCastBytes;
@@ -88,6 +95,11 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   options.timeout_ms = static_cast<int>(config.init_timeout_ms);
   TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
   comm->board_ = &comm->transport_->board(comm->rank_);
+  TR_ASSIGN_OR_RETURN(comm->hosts_, hosts_of(comm->size_, config));
+  for (const AlgoChoice& a : config.algos) {
+    TR_RETURN_IF_ERROR(
+        comm->set_algorithm(collective_name(a.collective), a.algorithm).with_context("TR_ALGO"));
+  }
   std::vector<Board*> boards;
   for (int r = 0; r < comm->size_; ++r) boards.push_back(&comm->transport_->board(r));
   comm->placement_.emplace(std::move(boards), comm->rank_);
@@ -152,6 +164,7 @@ ChoiceInput Communicator::choice_input(const Request& r) const {
   ChoiceInput in;
   in.collective = r.call.collective;
   in.size = size_;
+  in.hosts = &*hosts_;
   in.bytes = r.choice_bytes;
   in.uneven = r.uneven;
   in.commutative = r.commutative;
@@ -174,9 +187,9 @@ Result<const Plan*> Communicator::plan_for(const Request& r, const Choice& choic
   if (recent.algorithm == choice.algorithm && recent.root == r.call.root) return recent.plan;
   std::unique_ptr<Plan>& plan = plans_[{choice.algorithm, r.call.root}];
   if (plan == nullptr) {
-    TR_ASSIGN_OR_RETURN(plan,
-                        Plan::build(algos::record(*choice.algorithm, rank_, size_, r.call.root),
-                                    choice.algorithm, *transport_));
+    TR_ASSIGN_OR_RETURN(
+        plan, Plan::build(algos::record(*choice.algorithm, rank_, size_, r.call.root, &*hosts_),
+                          choice.algorithm, *transport_));
   }
   recent = {choice.algorithm, r.call.root, plan.get()};
   return plan.get();
@@ -202,13 +215,14 @@ Status Communicator::prepare(Request& r, Operation& op) {
     geometry.stream_out = choice.stream_out;
     if (r.cut) {
       r.call.in_part = r.call.out_part =
-          Partition::cut(r.call.count, choice.algorithm->chunks(size_), kSlotAlign / elem_bytes);
+          Partition::cut(r.call.count, algos::chunk_count(*choice.algorithm, size_, &*hosts_),
+                         kSlotAlign / elem_bytes);
     }
     if (choice.algorithm->windows) {
       TR_RETURN_IF_ERROR(find_windows(r));
     } else if (fifo_slots(transport_->link_data_bytes(LinkId::Kind::kPair), choice.slice_bytes) <
-               choice.slices_per_round + 1) {
-      // The checker's smallest number of slots for any algorithm (tests/algos).
+               static_cast<std::uint64_t>(algos::enough_slots(
+                   *choice.algorithm, static_cast<int>(choice.slices_per_round), &*hosts_))) {
       return internal_error("a link has too few slots for " +
                             std::to_string(choice.slices_per_round) + " slices a round");
     }
@@ -372,10 +386,12 @@ Status Communicator::set_algorithm(const std::string& collective, const std::str
       return {};
     }
     const algos::Algorithm* found = algos::find_algorithm(id, algorithm);
-    if (found == nullptr || !found->supports(size_)) {
-      return invalid_argument("there is no " + collective + " algorithm \"" + algorithm +
-                              "\" for " + std::to_string(size_) + " ranks; there are: auto, " +
-                              algos::algorithm_names(id, size_));
+    const char* why = found != nullptr ? algos::why_unsupported(*found, size_, &*hosts_) : nullptr;
+    if (found == nullptr || why != nullptr) {
+      return invalid_argument(
+          "there is no " + collective + " algorithm \"" + algorithm + "\" for " +
+          std::to_string(size_) + " ranks" + (why != nullptr ? std::string(": ") + why : "") +
+          "; there are: auto, " + algos::algorithm_names(id, size_, nullptr, &*hosts_));
     }
     forced_[c] = algorithm;
     scratch_reusable_ = false;

@@ -22,6 +22,7 @@
 #include "comm/request.hpp"
 #include "comm/stream.hpp"
 #include "core/config.hpp"
+#include "core/host_map.hpp"
 #include "core/status.hpp"
 #include "engine/device_engine.hpp"
 #include "engine/engine.hpp"
@@ -181,6 +182,7 @@ class Communicator final : public EngineOwner,
   Config config_;
   RangeOwner range_owner_ = 0;
   std::unique_ptr<Transport> transport_;
+  std::optional<HostMap> hosts_;  // set when the transport is there
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<DeviceEngine> device_;
   std::string why_fewer_channels_;       // than usual, on the device

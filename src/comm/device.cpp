@@ -167,7 +167,7 @@ Result<DevicePlan> Communicator::device_plan_for(const Request& r) const {
   plan.protocol = choice.protocol;
   plan.lanes = choice.lanes;
   plan.channels = choice.channels;
-  plan.chunks = choice.algorithm->chunks(size_);
+  plan.chunks = algos::chunk_count(*choice.algorithm, size_, &*hosts_);
   plan.slice_elems = choice.slice_elems;
   if (choice.algorithm->windows) plan.windows = &windows_;
   return plan;

@@ -246,6 +246,7 @@ const char* Communicator::explain() {
                      std::to_string(size_) + ", transport " + transport_->name() + ", " +
                      std::to_string(engine_->spin()) + " polls before a wait yields, timeout " +
                      std::to_string(config_.timeout_ms / 1000) + " s\n";
+  if (hosts_->hosts() > 1) text += "hosts: " + hosts_->text() + "\n";
   text += "memory: " + std::to_string(transport_->mapped_bytes() >> 10) + " KiB mapped, " +
           std::to_string(transport_->resident_bytes() >> 10) +
           " KiB resident so far; kernels: " + reduce_target_name() + "\n";
@@ -277,6 +278,7 @@ const char* Communicator::explain() {
     ChoiceInput in;
     in.collective = collective;
     in.size = size_;
+    in.hosts = &*hosts_;
     in.ordered = config_.ordered;
     in.link_bytes = transport_->link_data_bytes(LinkId::Kind::kPair);
     in.cast_bytes = transport_->link_data_bytes(LinkId::Kind::kCast);
@@ -285,7 +287,9 @@ const char* Communicator::explain() {
     if (device_ != nullptr) {
       text += " on the device:\n" + explain_device_choices(device_choice_input(in, 1));
     }
-    if (local_windows_.empty() || !has_window_algorithm(collective)) continue;
+    // Windows reach the ranks of one host only.
+    if (local_windows_.empty() || hosts_->hosts() > 1 || !has_window_algorithm(collective))
+      continue;
     in.windows = true;
     text += " with registered buffers:\n" + explain_choices(in);
     if (device_ != nullptr) {

@@ -65,8 +65,17 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
   std::sort(members.begin(), members.end());
   std::vector<int> ranks;
   for (const auto& [k, r] : members) ranks.push_back(r);
+  Config config = config_;
+  if (!config.test_hosts.empty()) {
+    config.test_hosts.clear();
+    for (const int r : ranks) {
+      config.test_hosts +=
+          (config.test_hosts.empty() ? "" : ",") + std::to_string(hosts_->view().host_of(r));
+    }
+    if (ranks.size() == 1) config.test_hosts.clear();
+  }
   SubsetRendezvous group(*this, std::move(ranks), "tr_comm_split");
-  return create(group, config_);
+  return create(group, config);
 }
 
 }  // namespace treering

@@ -68,6 +68,8 @@ const EnvVar kTable[] = {
      "protocol of kernels to force: Simple, LL or LL128"},
     {"TR_HOST_ID", Kind::kText, &Config::host_id, 0, 0, 0, nullptr,
      "name of the host; ranks with different names do not share memory"},
+    {"TR_TEST_HOSTS", Kind::kText, &Config::test_hosts, 0, 0, 0, nullptr,
+     "for tests: hosts that algorithms see, such as 2x2, though all ranks share memory"},
     {"TR_LOG", Kind::kLogLevel, &Config::log_level, 0, 0, 0, nullptr,
      "what is written to stderr: off, warn, info or debug"},
     {"TR_RANK", Kind::kCount, &Config::rank, 0, kMaxRanks - 1, 0, nullptr,

@@ -47,6 +47,8 @@ struct Config {
   std::int64_t copy_engine = 0;      // moves in windows by copy engines: 1: long ones, 2: all
   std::string protocol;              // to force: Simple, LL, LL128; empty: chosen
 
+  // For tests: which ranks the library takes to be on one host (HostMap::parse); empty: found out.
+  std::string test_hosts;
   std::string host_id;  // empty: found out; ranks with different ones never share memory
   LogLevel log_level = LogLevel::kWarn;
 

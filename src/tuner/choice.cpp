@@ -8,12 +8,17 @@ namespace treering {
 namespace {
 
 // Slots of one size as far as possible: a change makes the writer wait until its link is drained.
-std::size_t slice_bytes_for(std::uint64_t message_bytes, const ChoiceInput& in) {
-  const std::size_t most = std::min(in.link_bytes, in.cast_bytes) / 2 / 64 * 64;
+std::size_t slice_bytes_for(std::uint64_t message_bytes, std::size_t slots, const ChoiceInput& in) {
+  const std::size_t most = std::min(in.link_bytes, in.cast_bytes) / slots / 64 * 64;
   if (in.forced_slice_bytes != 0) return std::min(in.forced_slice_bytes, most);
   const std::size_t slot = !in.uneven && message_bytes <= 8 << 10 ? 8 << 10 : 64 << 10;
   return std::min(slot, most);
 }
+
+// A round of a ring between hosts waits for one hop's latency L and sends 2 k slices of time T:
+// with k = 1, a link's bandwidth is used for 2 T of L + 2 T only. (Computed for a ring of two
+// hosts, not yet measured over a network.) Within a host L is below T.
+constexpr std::uint32_t kSlicesBetweenHosts = 3;
 
 }  // namespace
 
@@ -23,8 +28,19 @@ Result<Choice> choose(const ChoiceInput& in) {
   Choice c;
   c.algorithm = pick.algorithm;
   c.why = pick.why;
+  const bool several_hosts = in.hosts != nullptr && in.hosts->hosts() > 1;
+  c.slices_per_round = several_hosts ? kSlicesBetweenHosts : 1;
+  const int slots =
+      algos::enough_slots(*pick.algorithm, static_cast<int>(c.slices_per_round), in.hosts);
   c.slice_bytes = pick.algorithm->windows ? std::size_t{1} << 62
-                                          : slice_bytes_for(chunk_bytes(*pick.algorithm, in), in);
+                                          : slice_bytes_for(chunk_bytes(*pick.algorithm, in),
+                                                            static_cast<std::size_t>(slots), in);
+  if (c.slice_bytes == 0 && several_hosts) {
+    return invalid_argument(std::string(collective_name(in.collective)) + " by " +
+                            pick.algorithm->name + " needs " + std::to_string(slots) +
+                            " slots of 64 bytes and more a link on these hosts; raise "
+                            "TR_LINK_BYTES and TR_CAST_BYTES");
+  }
   c.stream_slots = in.uneven || in.bytes >= 8 << 10;
   // A receive buffer that caches will not hold anyway gains by streaming stores: no line is read
   // only to be overwritten. In place, what is overwritten has just been read (but for all-gather,

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "algos/registry.hpp"
+#include "core/host_map.hpp"
 #include "core/status.hpp"
 #include "core/types.hpp"
 
@@ -17,6 +18,7 @@ namespace treering {
 struct ChoiceInput {
   Collective collective = Collective::kAllReduce;
   int size = 1;
+  const HostMap* hosts = nullptr;  // which ranks share a host; nullptr: all
   // all_reduce, reduce, broadcast, scan: the vector; otherwise: one rank's part. 0 for v-variants.
   std::uint64_t bytes = 0;
   bool uneven = false;      // a v-variant

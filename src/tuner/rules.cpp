@@ -21,6 +21,9 @@ struct Rule {
 constexpr auto kHost = static_cast<unsigned>(Place::kHost);
 constexpr auto kDevice = static_cast<unsigned>(Place::kDevice);
 constexpr unsigned kBoth = kHost | kDevice;
+// Host memory of ranks on several hosts. Not yet measured.
+constexpr unsigned kHosts = 4;
+constexpr unsigned kAnyHost = kHost | kHosts;
 constexpr std::uint64_t kAny = ~0ull;
 constexpr int kAnySize = 1 << 30;
 
@@ -37,6 +40,15 @@ constexpr Rule kAllReduce[] = {
     {kHost, kAny, kAnySize, "ring", "large, many ranks: two neighbours each, fewest links"},
     {kHost, kAny, kAnySize, "two_shot", "keeps the order of the ranks"},
     {kHost, kAny, kAnySize, "one_shot", "keeps the order of the ranks"},
+    {kHosts, 16 << 10, kAnySize, "two_level_doubling",
+     "several hosts, small: one message a host and step between them"},
+    {kHosts, 16 << 10, kAnySize, "recursive_doubling", "one rank a host, small: log2 n steps"},
+    {kHosts, kAny, kAnySize, "two_level",
+     "several hosts, large: folded inside each, rings between them"},
+    {kHosts, kAny, kAnySize, "ring", "one rank a host, large: fewest bytes"},
+    {kHosts, kAny, kAnySize, "two_level_tree", "keeps the order of the ranks"},
+    {kHosts, kAny, kAnySize, "halving_doubling", "keeps the order of the ranks"},
+    {kHosts, kAny, kAnySize, "direct", "folds in rank order, at one place"},
     {kDevice, 8 << 10, 8, "one_shot", "small: one step of latency"},
     {kDevice, 64 << 10, 8, "window_one_shot",
      "all buffers are registered; short: each rank folds all inputs where they lie"},
@@ -52,13 +64,23 @@ constexpr Rule kReduce[] = {
     {kBoth, kAny, 16, "direct", "one step: the root folds all inputs"},
     {kBoth, kAny, kAnySize, "tree", "many ranks: the root would be a bottleneck"},
     {kBoth, kAny, kAnySize, "direct", "keeps the order of the ranks"},
+    {kHosts, kAny, kAnySize, "two_level", "several hosts: folded inside each first"},
+    {kHosts, kAny, kAnySize, "tree", "one rank a host: log2 n steps, pipelined"},
+    {kHosts, kAny, kAnySize, "chain", "keeps the order of the ranks"},
+    {kHosts, kAny, kAnySize, "direct", "folds in rank order, at one place"},
 };
 constexpr Rule kBroadcast[] = {
+    {kHosts, kAny, kAnySize, "two_level", "several hosts: sent to each once"},
+    {kHosts, 16 << 10, kAnySize, "binomial", "one rank a host, small: log2 n steps"},
+    {kHosts, kAny, kAnySize, "tree", "one rank a host, large: log2 n steps, pipelined"},
     {kHost, kAny, kAnySize, "direct", "one-to-many link: written once, read by all"},
     {kDevice, kAny, 8, "direct", "one step"},
     {kDevice, kAny, kAnySize, "tree", "many ranks: the root would be a bottleneck"},
 };
 constexpr Rule kAllGather[] = {
+    {kHosts, kAny, kAnySize, "two_level", "several hosts: each part is sent to each once"},
+    {kHosts, 4 << 10, kAnySize, "bruck", "one rank a host, small parts: log2 n steps"},
+    {kHosts, kAny, kAnySize, "ring", "one rank a host: each to its neighbour"},
     {kBoth, 8 << 10, 8, "direct", "small: one step of latency"},
     {kBoth, kAny, kAnySize, "window", "all buffers are registered: no copies through slots"},
     {kHost, kAny, 64, "direct", "one-to-many links: written once, read by all"},
@@ -68,6 +90,9 @@ constexpr Rule kAllGather[] = {
     {kDevice, kAny, kAnySize, "ring", "many ranks: two neighbours each"},
 };
 constexpr Rule kReduceScatter[] = {
+    {kHosts, kAny, kAnySize, "two_level", "several hosts: folded inside each, rings between them"},
+    {kHosts, kAny, kAnySize, "ring", "one rank a host: each to its neighbour"},
+    {kHosts, kAny, kAnySize, "direct", "keeps the order of the ranks"},
     {kBoth, 8 << 10, 8, "direct", "small: one step of latency"},
     {kBoth, kAny, kAnySize, "window", "all buffers are registered: no copies through slots"},
     {kHost, kAny, 64, "direct", "each rank folds its part from all inputs at once"},
@@ -77,29 +102,29 @@ constexpr Rule kReduceScatter[] = {
     {kBoth, kAny, kAnySize, "direct", "keeps the order of the ranks"},
 };
 constexpr Rule kGather[] = {
-    {kHost, kAny, 32, "direct", "one step: the root reads every rank's link"},
-    {kHost, 4 << 10, kAnySize, "binomial", "small parts, many ranks: log2 n steps"},
-    {kHost, kAny, kAnySize, "direct", "one step: the root reads every rank's link"},
+    {kAnyHost, kAny, 32, "direct", "one step: the root reads every rank's link"},
+    {kAnyHost, 4 << 10, kAnySize, "binomial", "small parts, many ranks: log2 n steps"},
+    {kAnyHost, kAny, kAnySize, "direct", "one step: the root reads every rank's link"},
     {kDevice, kAny, kAnySize, "direct", "one step"},
 };
 constexpr Rule kScatter[] = {
-    {kHost, kAny, 32, "direct", "one step: the root writes every rank's link"},
-    {kHost, 4 << 10, kAnySize, "binomial", "small parts, many ranks: log2 n steps"},
-    {kHost, kAny, kAnySize, "direct", "one step: the root writes every rank's link"},
+    {kAnyHost, kAny, 32, "direct", "one step: the root writes every rank's link"},
+    {kAnyHost, 4 << 10, kAnySize, "binomial", "small parts, many ranks: log2 n steps"},
+    {kAnyHost, kAny, kAnySize, "direct", "one step: the root writes every rank's link"},
     {kDevice, kAny, kAnySize, "direct", "one step"},
 };
 constexpr Rule kAllToAll[] = {
-    {kHost, 256, kAnySize, "bruck", "tiny parts, many ranks: log2 n steps"},
-    {kBoth, kAny, kAnySize, "pairwise", "every pair exchanges directly, all at once"},
+    {kAnyHost, 256, kAnySize, "bruck", "tiny parts, many ranks: log2 n steps"},
+    {kBoth | kHosts, kAny, kAnySize, "pairwise", "every pair exchanges directly, all at once"},
 };
 constexpr Rule kBarrier[] = {
-    {kHost, kAny, kAnySize, "dissemination", "log2 n steps of one byte"},
+    {kAnyHost, kAny, kAnySize, "dissemination", "log2 n steps of one byte"},
     {kDevice, kAny, kAnySize, "direct", "one step"},
 };
 constexpr Rule kScan[] = {
-    {kHost, 64 << 10, 8, "direct", "small: one step, each rank folds all lower ones"},
-    {kHost, kAny, kAnySize, "chain", "a pipelined chain in rank order"},
-    {kHost, kAny, kAnySize, "direct", "one step, each rank folds all lower ones"},
+    {kAnyHost, 64 << 10, 8, "direct", "small: one step, each rank folds all lower ones"},
+    {kAnyHost, kAny, kAnySize, "chain", "a pipelined chain in rank order"},
+    {kAnyHost, kAny, kAnySize, "direct", "one step, each rank folds all lower ones"},
     {kDevice, kAny, kAnySize, "direct", "one step"},
 };
 
@@ -132,10 +157,18 @@ std::span<const Rule> rules(Collective collective) {
   return {};
 }
 
+bool on_several_hosts(const ChoiceInput& in) {
+  return in.hosts != nullptr && in.hosts->hosts() > 1;
+}
+
 // Why `algorithm` may not serve this call; nullptr if it may.
 const char* objection(const Algorithm& algorithm, const ChoiceInput& in) {
-  if (!algorithm.supports(in.size)) return "it does not support this number of ranks";
-  if (!in.commutative && !algorithm.keeps_order) return "the operator does not commute";
+  if (const char* why = algos::why_unsupported(algorithm, in.size, in.hosts)) return why;
+  if (!in.commutative && !algos::keeps_order(algorithm, in.hosts)) {
+    return algorithm.keeps_order
+               ? "the operator does not commute, and the ranks of a host are not consecutive"
+               : "the operator does not commute";
+  }
   if (in.ordered && !algorithm.order_is_fixed)
     return "TR_OPT_ORDERED asks for a fold in rank order";
   if (in.in_place && !algorithm.in_place) return "it does not work in place";
@@ -170,7 +203,7 @@ Result<Pick> pick_algorithm(const ChoiceInput& in, Place place,
       return invalid_argument(
           (host ? "there is no " + forced()
                 : forced() + " was forced, but there is no kernel for it") +
-          "; there are: " + algos::algorithm_names(in.collective, in.size, exists));
+          "; there are: " + algos::algorithm_names(in.collective, in.size, exists, in.hosts));
     }
     if (const char* why = objection(*a, in)) {
       return invalid_argument(forced() + " was forced but cannot serve this call: " + why);
@@ -178,13 +211,16 @@ Result<Pick> pick_algorithm(const ChoiceInput& in, Place place,
     return Pick{a, "forced by the caller"};
   }
   const std::uint64_t bytes = in.uneven ? kAny : in.bytes;  // no rank knows a v-variant's lengths
+  const unsigned where = host && on_several_hosts(in) ? kHosts : static_cast<unsigned>(place);
   for (const Rule& rule : rules(in.collective)) {
-    if ((rule.places & static_cast<unsigned>(place)) == 0 || bytes > rule.max_bytes ||
-        in.size > rule.max_size) {
+    if ((rule.places & where) == 0 || bytes > rule.max_bytes || in.size > rule.max_size) {
       continue;
     }
     const Algorithm* a = find(rule.name);
-    if (a != nullptr && objection(*a, in) == nullptr) return Pick{a, rule.why};
+    if (a == nullptr || objection(*a, in) != nullptr) continue;
+    // With one rank a host the flat algorithms are the same, and have these names.
+    if (a->needs_hosts() && in.hosts->most_members() == 1) continue;
+    return Pick{a, rule.why};
   }
   return unsupported(
       std::string("no ") + collective_name(in.collective) + (host ? " algorithm" : " kernel") +
@@ -198,7 +234,8 @@ std::uint64_t chunk_bytes(const Algorithm& algorithm, const ChoiceInput& in) {
                         in.collective == Collective::kReduce ||
                         in.collective == Collective::kBroadcast ||
                         in.collective == Collective::kScan || in.collective == Collective::kExscan;
-  const std::uint64_t chunks = cut_here ? static_cast<std::uint64_t>(algorithm.chunks(in.size)) : 1;
+  const std::uint64_t chunks =
+      cut_here ? static_cast<std::uint64_t>(algos::chunk_count(algorithm, in.size, in.hosts)) : 1;
   return (in.bytes + chunks - 1) / chunks;
 }
 

@@ -289,7 +289,7 @@ TEST_P(OracleVectors, EqualTheDefinition) {
 
 std::vector<Algorithm> with_a_result() {
   std::vector<Algorithm> algorithms;
-  for (const Algorithm& a : all_algorithms()) {
+  for (const Algorithm& a : flat_algorithms()) {
     if (a.collective != Collective::kBarrier) algorithms.push_back(a);
   }
   return algorithms;

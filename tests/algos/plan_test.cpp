@@ -38,6 +38,7 @@ Counts expected(const Algorithm& a, std::int64_t n, std::int64_t r) {
       if (name == "ring") return {2 * up + 1, 2 * up, 0, 2 * up};
       if (name == "one_shot") return {2, 0, 1, up};
       if (name == "two_shot") return {2 * up + 1, up, 1, 2 * up};
+      if (name == "direct") return {2 * up + 1, 2 * up, 0, 2 * up};
       if (a.windows) return {2 * n + 1, 0, 2, 2 * up};  // one shot or two
       // Powers of two only.
       if (name == "halving_doubling") return {4 * up, 2 * up, 0, 2 * up};

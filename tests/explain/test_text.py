@@ -38,6 +38,20 @@ start |        c1    -> 1    |        c2    -> 2    |        c0    -> 0
       |   2 -> c2  =         |   0 -> c0  =         |   1 -> c1  =
 '''
 
+# Two hosts of two ranks: ring 0 goes through ranks 0 and 2 with the chunks c0 and c1, ring 1 through 1 and 3 with c2
+# and c3. Each gives the other of its host what the other's ring needs, folds that into its own, and shows what comes.
+TWO_LEVEL_2X2 = '''
+ step |       rank 0        |       rank 1        |       rank 2        |       rank 3
+------+---------------------+---------------------+---------------------+---------------------
+start |        c3    -> 1   |        c1    -> 0   |        c2    -> 3   |        c0    -> 2
+    1 |   1 -> c1 +  -> 2   |   0 -> c3 +  -> 3   |   3 -> c0 +  -> 0   |   2 -> c2 +  -> 1
+      |        c2    -> 1   |        c0    -> 0   |        c3    -> 3   |        c1    -> 2
+    2 | 1,2 -> c0 += -> 1,2 | 0,3 -> c2 += -> 0,3 | 0,3 -> c1 += -> 0,3 | 1,2 -> c3 += -> 1,2
+    3 |   1 -> c2  =        |   0 -> c0  =        |   3 -> c3  =        |   2 -> c1  =
+      |   2 -> c1  = -> 1   |   3 -> c3  = -> 0   |   0 -> c0  = -> 3   |   1 -> c2  = -> 2
+    4 |   1 -> c3  =        |   0 -> c1  =        |   3 -> c2  =        |   2 -> c0  =
+'''
+
 
 class Explain:
     def __init__(self, treering):
@@ -165,7 +179,8 @@ def check_every_algorithm(tap, explain):
             names.append((op, line.split()[0]))
     for op, name in names:
         n = 1 if name == 'local' else 5
-        result = explain.run(op, '--algo', name, '-n', n, '--json')
+        hosts = ['--hosts', '2+3'] if name.startswith('two_level') else []
+        result = explain.run(op, '--algo', name, '-n', n, '--json', *hosts)
         if result.returncode != 0:
             problems.append(f'{op} {name}: {result.stderr}')
             continue
@@ -175,7 +190,7 @@ def check_every_algorithm(tap, explain):
         last = max([s['at'] for steps in data['schedule'] for s in steps], default=0)
         if last != data['steps']:
             problems.append(f'{op} {name}: the last step fires at {last}, not {data["steps"]}')
-        if explain.run(op, '--algo', name, '-n', n).returncode != 0:
+        if explain.run(op, '--algo', name, '-n', n, *hosts).returncode != 0:
             problems.append(f'{op} {name}: no text')
     tap.check(f'each of the {len(names)} algorithms can be explained', len(names) > 20 and not problems,
               problems)
@@ -189,12 +204,35 @@ def check_every_algorithm(tap, explain):
               and 'bruck' not in four, three, four)
 
 
+def check_hosts(tap, explain):
+    two = explain.text('all_reduce', '--algo', 'two_level', '--hosts', '2x2', '--bytes', '1M')
+    tap.check('two hosts of two ranks as a table', TWO_LEVEL_2X2 in two, two)
+    tap.check('it says which ranks share a host', lines_with(two, '4 ranks; hosts {0, 1} and {2, 3}'), two)
+    # 2(H-1) S between hosts; inside, every rank gives half of its vector away and hears half of the result.
+    tap.check('and what crosses between them', lines_with(two, 'Between hosts: 8 messages, 2 S = 2 MiB;',
+                                                          'inside: 16 messages, 4 S = 4 MiB'), two)
+    ring = explain.text('all_reduce', '--algo', 'ring', '--hosts', '0,1,0,1', '--bytes', '1M')
+    tap.check('a flat ring over interleaved hosts sends everything between them',
+              lines_with(ring, 'Between hosts: 24 messages, 6 S = 6 MiB; inside: 0 messages'), ring)
+    data = explain.json('reduce', 'two_level', 5, '--hosts', '1+3+1', '--root', 4)
+    tap.check('--json has the hosts', data['hosts'] == [[0], [1, 2, 3], [4]] and len(data['schedule']) == 5, data)
+    one = explain.text('all_reduce', '--algo', 'ring', '--hosts', '1x3')
+    tap.check('one host is no case of its own', 'Between hosts' not in one and '3 ranks' in one, one)
+    listing = explain.text('all_reduce', '--hosts', '2x2')
+    tap.check('without --algo: what works between hosts', 'two_level_tree' in listing and 'ring' in listing
+              and 'two_shot' not in listing and 'here 2x2' in listing, listing)
+
+
 def check_errors(tap, explain):
     cases = [
         (('all_reduse', '--algo', 'ring'), ('all_reduse', 'all_reduce, reduce, broadcast')),
         (('all_reduce', '--algo', 'rong'), ('rong', 'ring', 'two_shot')),
         (('all_reduce', '--algo', 'ring', '-n', '1'), ('1 rank', 'local')),
         (('all_reduce', '--algo', 'local', '-n', '4'), ('4 ranks', 'ring')),
+        (('all_reduce', '--algo', 'two_level', '-n', '4'), ('all ranks are on one', '--hosts 2x2', 'ring')),
+        (('all_reduce', '--algo', 'two_shot', '--hosts', '2x2'), ('one-to-many', 'ring')),
+        (('all_reduce', '--algo', 'two_level', '--hosts', '2x'), ('hosts "2x"', 'write 2x4')),
+        (('all_reduce', '--algo', 'two_level', '--hosts', '2x2', '-n', '5'), ('--hosts 2x2', '4 ranks', 'leave -n out')),
         (('all_reduce', '--algo', 'ring', '-n', '0'), ('-n 0', '1 to')),
         (('all_reduce', '--algo', 'ring', '-n', '100000'), ('-n 100000', '1 to')),
         (('all_reduce', '-n', '0'), ('-n 0', '1 to')),
@@ -230,7 +268,8 @@ def check_errors(tap, explain):
 
 def main(treering):
     tap, explain = Tap(), Explain(os.path.abspath(treering))
-    for check in (check_tables, check_lists, check_counts, check_slices, check_every_algorithm, check_errors):
+    for check in (check_tables, check_lists, check_counts, check_slices, check_every_algorithm, check_hosts,
+                  check_errors):
         check(tap, explain)
     tap.done()
 

@@ -300,7 +300,7 @@ class Running final : public RunningCell {
         out_(mine_.out_elems * elem_, (cell.shift_out + 2 * skew_) * elem_, arena) {
     place();
     expected_.assign(written().host(), written().host() + written().bytes());
-    const algos::Oracle* oracle = oracles.find(*cell.algorithm, size, cell.root, &error_);
+    const algos::Oracle* oracle = oracles.find(cell, size, &error_);
     if (oracle != nullptr) expect(*oracle, size);
     in_.store();
     out_.store();
@@ -354,7 +354,7 @@ void Running::expect(const algos::Oracle& oracle, int size) {
     inputs.push_back(make_input(cell_, r, layouts.back().in_elems));
   }
   std::byte* const expected_out = expected_.data() + (recvbuf_ - written().data());
-  const int chunks = mine_.cut ? cell_.algorithm->chunks(size) : size;
+  const int chunks = mine_.cut ? algos::chunk_count(*cell_.algorithm, size, cell_.hosts) : size;
   const Partition cut = Partition::cut(cell_.count, chunks, 64 / elem_);
   const algos::OracleCall oracle_args = oracle_call(cell_, size);
   for (int chunk = 0; chunk < chunks && writes_; ++chunk) {
@@ -412,18 +412,19 @@ std::string to_string(const Cell& cell) {
          std::to_string(cell.seed);
 }
 
-const algos::Oracle* Oracles::find(const algos::Algorithm& algorithm, int size, int root,
-                                   std::string* error) {
+const algos::Oracle* Oracles::find(const Cell& cell, int size, std::string* error) {
+  const algos::Algorithm& algorithm = *cell.algorithm;
   for (const Entry& e : entries_) {
-    if (e.algorithm == &algorithm && e.size == size && e.root == root) return e.oracle.get();
+    if (e.algorithm == &algorithm && e.size == size && e.root == cell.root) return e.oracle.get();
   }
-  Result<algos::Oracle> made = algos::Oracle::make(algos::make_program(algorithm, size, root));
+  Result<algos::Oracle> made =
+      algos::Oracle::make(algos::make_program(algorithm, size, cell.root, false, cell.hosts));
   if (!made.ok()) {
     *error = made.status().message();
     return nullptr;
   }
   entries_.push_back(
-      {&algorithm, size, root, std::make_unique<algos::Oracle>(std::move(made).value())});
+      {&algorithm, size, cell.root, std::make_unique<algos::Oracle>(std::move(made).value())});
   return entries_.back().oracle.get();
 }
 

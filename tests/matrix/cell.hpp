@@ -19,7 +19,8 @@ enum class CellOp { kSum, kProd, kMin, kMax, kAvg, kPremulSum, kCompose };
 
 struct Cell {
   const algos::Algorithm* algorithm = nullptr;
-  bool uneven = false;  // the v-variant; count is then the largest part
+  const HostMap* hosts = nullptr;  // which ranks share a host (TR_TEST_HOSTS); nullptr: all
+  bool uneven = false;             // the v-variant; count is then the largest part
   std::uint64_t count = 0;
   Type type = Type::kFloat32;
   CellOp op = CellOp::kSum;
@@ -33,11 +34,11 @@ struct Cell {
 };
 std::string to_string(const Cell& cell);
 
-// Programs are recorded and their oracles made once per (algorithm, size, root).
+// Programs are recorded and their oracles made once per (algorithm, size, root), for cells of the
+// same hosts.
 class Oracles {
  public:
-  const algos::Oracle* find(const algos::Algorithm& algorithm, int size, int root,
-                            std::string* error);
+  const algos::Oracle* find(const Cell& cell, int size, std::string* error);
 
  private:
   struct Entry {

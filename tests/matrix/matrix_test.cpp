@@ -1,7 +1,7 @@
 // The matrix: every collective x every algorithm x ranks x counts, each with a few rotating types,
 // operators and buffers, against the replay oracle, bit for bit.
 //
-//   matrix_test threads     ranks as threads, n = 2..9
+//   matrix_test threads     ranks as threads, n = 2..9, and hosts of several shapes
 //   matrix_test processes   ranks as processes, n = 2, 4, 5, 8
 // The rotation follows from a seed that is printed (TR_TEST_SEED repeats it). TR_TEST_LONG=1: the
 // full product of types, operators and buffers. TR_TEST_SMALL=1: a smaller matrix, for sanitizers.
@@ -59,7 +59,7 @@ Cell vary(Cell cell, std::uint64_t i, int n) {
   if (cell.op == CellOp::kPremulSum && (!is_float(cell.type) || cell.algorithm->windows))
     cell.op = CellOp::kMin;
   if (cell.op == CellOp::kCompose) {
-    if (cell.algorithm->keeps_order) {
+    if (algos::keeps_order(*cell.algorithm, cell.hosts)) {
       cell.type = Type::kUint32;
     } else {
       cell.op = CellOp::kProd;
@@ -77,13 +77,14 @@ Cell vary(Cell cell, std::uint64_t i, int n) {
   return cell;
 }
 
-std::vector<Cell> cells_for(int n) {
+std::vector<Cell> cells_for(int n, const HostMap* hosts = nullptr) {
   const bool small = env_set("TR_TEST_SMALL");
   const std::uint64_t variations = env_set("TR_TEST_LONG") ? 168 : small ? 1 : 3;
   std::vector<Cell> cells;
   std::uint64_t turn = seed() + static_cast<std::uint64_t>(n) * 131;
   for (const algos::Algorithm& a : algos::all_algorithms()) {
-    if (a.collective == Collective::kBarrier || !a.supports(n)) continue;
+    if (a.collective == Collective::kBarrier || !algos::supports(a, n, hosts)) continue;
+    if (hosts != nullptr && !a.needs_hosts()) continue;  // it would run as on one host
     for (const bool uneven : {false, true}) {
       const bool has_variant =
           a.collective == Collective::kAllGather || a.collective == Collective::kReduceScatter ||
@@ -94,6 +95,7 @@ std::vector<Cell> cells_for(int n) {
         for (std::uint64_t v = 0; v < variations; ++v) {
           Cell cell;
           cell.algorithm = &a;
+          cell.hosts = hosts;
           cell.uneven = uneven;
           cell.count = count;
           const Cell varied = vary(cell, turn++, n);
@@ -138,12 +140,7 @@ std::vector<Cell> thin(const std::vector<Cell>& cells, std::uint64_t most) {
   return some;
 }
 
-class Matrix : public testing::TestWithParam<int> {};
-
-TEST_P(Matrix, EveryCellHasTheOraclesBits) {
-  const int n = GetParam();
-  const std::vector<Cell> all = cells_for(n);
-  ASSERT_GT(all.size(), 100u);
+void expect_the_oracles_bits(const std::vector<Cell>& all, int n) {
   const std::vector<Cell> cells = thin(all, number_or("TR_TEST_CELLS", all.size()));
   const auto limit_s = static_cast<int>(number_or("TR_TEST_LIMIT_S", 600));
   // Small slices make many rounds of few bytes; the other half keeps the library's own.
@@ -160,6 +157,42 @@ TEST_P(Matrix, EveryCellHasTheOraclesBits) {
         "");
   }
 }
+
+class Matrix : public testing::TestWithParam<int> {};
+
+TEST_P(Matrix, EveryCellHasTheOraclesBits) {
+  const std::vector<Cell> all = cells_for(GetParam());
+  ASSERT_GT(all.size(), 100u);
+  expect_the_oracles_bits(all, GetParam());
+}
+
+// Algorithms that know the hosts, over shared memory: TR_TEST_HOSTS says which ranks share a host.
+class HostMatrix : public testing::TestWithParam<const char*> {
+ protected:
+  ~HostMatrix() override { ::unsetenv("TR_TEST_HOSTS"); }
+};
+
+TEST_P(HostMatrix, EveryCellHasTheOraclesBits) {
+  const Result<HostMap> hosts = HostMap::parse(GetParam());
+  ASSERT_TRUE(hosts.ok()) << hosts.status().message();
+  const int n = hosts.value().ranks();
+  const std::vector<Cell> all = cells_for(n, &hosts.value());
+  ASSERT_GT(all.size(), 40u);
+  std::printf("hosts %s\n", GetParam());
+  ::setenv("TR_TEST_HOSTS", GetParam(), 1);
+  expect_the_oracles_bits(all, n);
+}
+
+std::string host_map_name(const testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '+' || c == ','; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Maps, HostMatrix,
+                         testing::Values("2x2", "3x1", "2+1", "1+3", "0,1,0,1", "1,0,2,1,0,0,2"),
+                         host_map_name);
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Matrix, testing::Range(2, 10));
 

@@ -104,7 +104,7 @@ def check_variables(tree):
 def unlisted_algorithms(readme, registry):
     """Rows of the registry that the README's table of operations does not have."""
     out = []
-    for name, collective in re.findall(r'\brow\("(\w+)",\s*C::k(\w+)', strip_comments(registry)):
+    for name, collective in re.findall(r'\b(?:row|on_hosts)\("(\w+)",\s*C::k(\w+)', strip_comments(registry)):
         call = 'tr' + re.sub('([A-Z])', r'_\1', collective).lower()
         rows = re.findall(rf'^\|[^|]*`{call}`[^|]*\|(.*)\|$', readme, re.M)
         if name != 'local' and not any(re.search(rf'\b{name}\b', row) for row in rows):
@@ -173,7 +173,7 @@ def self_test():
         expect(text, unknown_variables('src/a.cpp', text, {'TR_KNOWN'}), bad)
     table = '| `tr_all_reduce` | ring |\n'
     for row, bad in [('row("ring", C::kAllReduce,', False), ('row("tree", C::kAllReduce,', True),
-                     ('row("ring", C::kReduce,', True)]:
+                     ('row("ring", C::kReduce,', True), ('on_hosts("rings", C::kAllReduce,', True)]:
         expect(row, unlisted_algorithms(table, row), bad)
     hops = {PUBLIC: 'TR_API tr_result_t tr_x(int);', 'src/api/a.cpp': 'tr_result_t tr_x(int i) { return c->x(i); }',
             COLLECTIVES: '// algos/ring.hpp\nStatus Communicator::x(int i) {}', RING: 'TR_HD void x(P& p) {'}

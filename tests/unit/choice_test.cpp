@@ -71,7 +71,7 @@ TEST(Algorithm, IsForcedOrRefusedWithAReason) {
   in.call.forced = "window";
   EXPECT_EQ(why_not(in),
             "all_reduce algorithm \"window\" was forced, but there is no kernel for it; there are: "
-            "ring, one_shot, two_shot");
+            "ring, one_shot, two_shot, direct");
 }
 
 TEST(Algorithm, ThatFitsMayBeMissing) {

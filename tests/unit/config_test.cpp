@@ -70,6 +70,7 @@ TEST_F(ConfigTest, ReadsEachKindOfValue) {
   EXPECT_TRUE(load_with("TR_ORDERED", "1").ordered);
   EXPECT_EQ(load_with("TR_LOG", "debug").log_level, LogLevel::kDebug);
   EXPECT_EQ(load_with("TR_HOST_ID", "node 7").host_id, "node 7");
+  EXPECT_EQ(load_with("TR_TEST_HOSTS", "2x2").test_hosts, "2x2");
   EXPECT_EQ(load_with("TR_STORE_PORT", "65535").store_port, 65535);
   EXPECT_EQ(load_with("TR_JOB_KEY", "0123456789abcdefABCDEF0000000000").job_key,
             "0123456789abcdefABCDEF0000000000");

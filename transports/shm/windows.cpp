@@ -22,7 +22,7 @@ struct WindowCard {
   Doorbell doorbell;
 };
 
-struct Own {
+struct OwnWindow {
   BlockHold hold;
   HandOver hand_over;
   WindowCard card;
@@ -34,16 +34,16 @@ struct Mapping {
   std::vector<std::shared_ptr<Segment>> segments;
 };
 
-Result<Own> prepare(void* ptr, std::size_t bytes) {
+Result<OwnWindow> prepare_window(void* ptr, std::size_t bytes) {
   TR_ASSIGN_OR_RETURN(BlockHold hold, BlockHold::of(ptr, bytes));
   TR_ASSIGN_OR_RETURN(HandOver hand_over, HandOver::open());
   const Segment& block = *hold.segment();
   const WindowCard card{block.key(), block.bytes(), hold.offset(), bytes, hand_over.doorbell()};
-  return Own{std::move(hold), std::move(hand_over), card};
+  return OwnWindow{std::move(hold), std::move(hand_over), card};
 }
 
-Result<WindowMap> meet(int rank, Own own, const std::vector<WindowCard>& cards,
-                       const std::vector<PeerInfo>& peers, int timeout_ms) {
+Result<WindowMap> meet_windows(int rank, OwnWindow own, const std::vector<WindowCard>& cards,
+                               const std::vector<PeerInfo>& peers, int timeout_ms) {
   std::vector<std::shared_ptr<Segment>> segments(cards.size());
   std::vector<Neighbour> neighbours;
   for (std::size_t r = 0; r < cards.size(); ++r) {
@@ -79,11 +79,11 @@ Result<WindowMap> meet(int rank, Own own, const std::vector<WindowCard>& cards,
 }  // namespace
 
 Result<WindowMap> ShmTransport::map_windows(void* ptr, std::size_t bytes, Rendezvous& rendezvous) {
-  Result<Own> own = prepare(ptr, bytes);
+  Result<OwnWindow> own = prepare_window(ptr, bytes);
   TR_ASSIGN_OR_RETURN(const std::vector<WindowCard> cards,
                       exchange(rendezvous, own.ok() ? Result<WindowCard>(own.value().card)
                                                     : Result<WindowCard>(own.status())));
-  Result<WindowMap> map = meet(rank_, std::move(own).value(), cards, peers_, timeout_ms_);
+  Result<WindowMap> map = meet_windows(rank_, std::move(own).value(), cards, peers_, timeout_ms_);
   TR_RETURN_IF_ERROR(agree(rendezvous, map.status()));
   return map;
 }

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/explain/report.hpp"
@@ -27,30 +29,36 @@ Status write_page(const explain::Report& report, const std::string& path) {
 
 // Without --algo. -n leaves out what does not run over so many ranks; the other options are about
 // one algorithm.
-Status list(const Request& request, const CLI::App& command) {
+Status list(const Request& request, const HostMap* hosts, const CLI::App& command) {
   std::optional<Collective> collective;
   if (!request.op.empty()) {
     TR_ASSIGN_OR_RETURN(collective, explain::parse_collective(request.op));
   }
-  const bool is_for_ranks = command.get_option("--ranks")->count() > 0;
+  const bool is_for_ranks = hosts != nullptr || command.get_option("--ranks")->count() > 0;
   TR_RETURN_IF_ERROR(explain::check_ranks(request.ranks));
   for (const CLI::Option* option : command.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "op" || name == "--ranks") continue;
+    if (option->count() == 0 || name == "op" || name == "--ranks" || name == "--hosts") continue;
     return invalid_argument(
         name + " needs --algo" +
-        (collective ? "; choose one of: " + algos::algorithm_names(*collective, request.ranks)
+        (collective ? "; choose one of: " +
+                          algos::algorithm_names(*collective, request.ranks, nullptr, hosts)
                     : ", and an operation before it"));
   }
   std::printf("%s\ntreering explain %s --algo A -n N shows the steps of one of them.\n",
-              explain::list_algorithms(collective, is_for_ranks ? request.ranks : 0).c_str(),
+              explain::list_algorithms(collective, is_for_ranks ? request.ranks : 0, hosts).c_str(),
               collective ? request.op.c_str() : "OP");
   return {};
 }
 
-Status run(const Request& request, const CLI::App& command) {
-  if (command.get_option("--algo")->count() == 0) return list(request, command);
-  TR_ASSIGN_OR_RETURN(const explain::Report report, explain::make_report(request));
+Status run(Request& request, const CLI::App& command) {
+  const bool ranks_given = command.get_option("--ranks")->count() > 0;
+  TR_ASSIGN_OR_RETURN(std::optional<HostMap> hosts, explain::parse_hosts(request, ranks_given));
+  if (command.get_option("--algo")->count() == 0) {
+    return list(request, hosts ? &*hosts : nullptr, command);
+  }
+  TR_ASSIGN_OR_RETURN(const explain::Report report,
+                      explain::make_report(request, std::move(hosts)));
   if (!request.html.empty()) return write_page(report, request.html);
   const std::string text =
       request.json ? explain::to_json(report) + "\n" : explain::to_text(report, request.rank);
@@ -72,6 +80,8 @@ void add_explain_command(CLI::App& app) {
       ->add_option("-n,--ranks", request->ranks,
                    "number of ranks; without --algo: list those for N")
       ->capture_default_str();
+  command->add_option("--hosts", request->hosts,
+                      "which ranks share a host: 2x4 (2 hosts of 4 ranks), 2+1, or 0,1,0,1");
   command->add_option("--bytes", request->bytes, "size S of the vector, such as 64M")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("1M");

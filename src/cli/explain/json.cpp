@@ -78,6 +78,15 @@ std::string to_json(const Report& report) {
             {"formula", a.formula},
             {"steps", report.playback.time},
             {"hops", report.playback.hops}};
+  if (report.hosts) {
+    const Hosts at = report.hosts->view();
+    j["hosts"] = Json::array();
+    for (int h = 0; h < at.count; ++h) {
+      Json ranks = Json::array();
+      for (int m = 0; m < at.members_of(h); ++m) ranks.push_back(at.rank_of(h, m));
+      j["hosts"].push_back(std::move(ranks));
+    }
+  }
   if (report.pipelined) j["pipelined_slice_messages"] = *report.pipelined;
   if (report.proven_slots) j["proven_slots"] = *report.proven_slots;
   j["links"] = Json::array();

@@ -58,18 +58,21 @@ Status check_places(const Request& request, Collective collective) {
   return {};
 }
 
-Result<const algos::Algorithm*> choose(const Request& request, Collective collective) {
+Result<const algos::Algorithm*> choose(const Request& request, Collective collective,
+                                       const HostMap* hosts) {
   const std::string op = collective_name(collective);
   const algos::Algorithm* algorithm = algos::find_algorithm(collective, request.algorithm);
-  const std::string names = algos::algorithm_names(collective, request.ranks);
+  const std::string names = algos::algorithm_names(collective, request.ranks, nullptr, hosts);
   const std::string n = std::to_string(request.ranks) + (request.ranks == 1 ? " rank" : " ranks");
   if (algorithm == nullptr) {
     return invalid_argument(op + " has no algorithm '" + request.algorithm + "'; for " + n +
                             " choose one of: " + names);
   }
-  if (!algorithm->supports(request.ranks)) {
-    return invalid_argument(op + " by '" + request.algorithm + "' does not work with " + n +
-                            "; choose one of: " + names);
+  if (const char* why = algos::why_unsupported(*algorithm, request.ranks, hosts)) {
+    const char* advice =
+        algorithm->needs_hosts() ? "; say which share one, such as --hosts 2x2, or" : ";";
+    return invalid_argument(op + " by '" + request.algorithm + "' does not work with " + n + ": " +
+                            why + advice + " choose one of: " + names);
   }
   return algorithm;
 }
@@ -81,7 +84,8 @@ Result<int> prove(const Report& report) {
   TR_RETURN_IF_ERROR(algos::check(report.program, 1, slots));
   if (report.algorithm->in_place) {
     TR_RETURN_IF_ERROR(algos::check(
-        algos::make_program(*report.algorithm, report.ranks, report.root, true), 1, slots));
+        algos::make_program(*report.algorithm, report.ranks, report.root, true, report.host_map()),
+        1, slots));
   }
   return slots;
 }
@@ -111,20 +115,36 @@ bool has_root(Collective collective) {
          collective == Collective::kGather || collective == Collective::kScatter;
 }
 
-Result<Report> make_report(const Request& request) {
+Result<std::optional<HostMap>> parse_hosts(Request& request, bool ranks_given) {
+  if (request.hosts.empty()) return std::optional<HostMap>();
+  Result<HostMap> hosts = HostMap::parse(request.hosts);
+  if (!hosts.ok()) return hosts.status();
+  if (ranks_given && request.ranks != hosts.value().ranks()) {
+    return invalid_argument("--hosts " + request.hosts + " has " +
+                            std::to_string(hosts.value().ranks()) + " ranks, not the " +
+                            std::to_string(request.ranks) + " of -n; leave -n out");
+  }
+  request.ranks = hosts.value().ranks();
+  if (hosts.value().hosts() == 1) return std::optional<HostMap>();
+  return std::optional<HostMap>(std::move(hosts).value());
+}
+
+Result<Report> make_report(const Request& request, std::optional<HostMap> hosts) {
   TR_ASSIGN_OR_RETURN(const Collective collective, parse_collective(request.op));
   TR_RETURN_IF_ERROR(check_ranks(request.ranks));
   TR_RETURN_IF_ERROR(check_places(request, collective));
   Report report;
-  TR_ASSIGN_OR_RETURN(report.algorithm, choose(request, collective));
+  report.hosts = std::move(hosts);
+  TR_ASSIGN_OR_RETURN(report.algorithm, choose(request, collective, report.host_map()));
   TR_ASSIGN_OR_RETURN(report.type, parse_type(request.type));
   TR_RETURN_IF_ERROR(check_bytes(request.bytes, report.type));
   report.ranks = request.ranks;
   report.root = request.root;
-  report.program = algos::make_program(*report.algorithm, request.ranks, request.root);
+  report.program =
+      algos::make_program(*report.algorithm, request.ranks, request.root, false, report.host_map());
   TR_ASSIGN_OR_RETURN(report.playback, play(report.program));
-  report.cut =
-      cut_vector(*report.algorithm, request.ranks, request.bytes, report.type, request.slice_bytes);
+  report.cut = cut_vector(*report.algorithm, request.ranks, request.bytes, report.type,
+                          request.slice_bytes, report.host_map());
   report.volume = measure(report.schedules(), report.cut);
   const auto slices = static_cast<std::int64_t>(report.cut.most_slices());
   std::int64_t steps = 1;

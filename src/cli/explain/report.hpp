@@ -11,6 +11,7 @@
 #include "algos/schedule.hpp"
 #include "cli/explain/playback.hpp"
 #include "cli/explain/volume.hpp"
+#include "core/host_map.hpp"
 #include "core/status.hpp"
 
 namespace treering::explain {
@@ -20,6 +21,7 @@ struct Request {
   std::string op;
   std::string algorithm;  // empty: list them
   int ranks = 4;
+  std::string hosts;  // HostMap::parse; then it says how many ranks; empty: one host
   std::uint64_t bytes = 1 << 20;
   std::uint64_t slice_bytes = 0;  // 0: a message carries a whole chunk
   int root = 0;
@@ -32,6 +34,7 @@ struct Request {
 struct Report {
   const algos::Algorithm* algorithm = nullptr;
   int ranks = 0;
+  std::optional<HostMap> hosts;  // if there are several
   int root = 0;
   Type type = Type::kFloat32;
   algos::Program program;
@@ -46,17 +49,22 @@ struct Report {
   std::optional<int> proven_slots;
 
   const std::vector<algos::Schedule>& schedules() const { return program.ranks; }
+  const HostMap* host_map() const { return hosts ? &*hosts : nullptr; }
 };
 
 Result<Collective> parse_collective(const std::string& name);
 Status check_ranks(int ranks);
 bool has_root(Collective collective);
+// Of request.hosts; none if that is empty or one host. Sets request.ranks to the ranks of all hosts
+// unless -n was given, and then they must be equal.
+Result<std::optional<HostMap>> parse_hosts(Request& request, bool ranks_given);
 
 // kInvalidArgument: the text lists the choices.
-Result<Report> make_report(const Request& request);
+Result<Report> make_report(const Request& request, std::optional<HostMap> hosts = std::nullopt);
 
-// The algorithms of one collective, or of all; ranks > 0: only those that run over so many.
-std::string list_algorithms(std::optional<Collective> collective, int ranks);
+// The algorithms of one collective, or of all; ranks > 0: only those that run over so many, on
+// these hosts (nullptr: one).
+std::string list_algorithms(std::optional<Collective> collective, int ranks, const HostMap* hosts);
 // For a terminal; `rank`: only this one's steps.
 std::string to_text(const Report& report, std::optional<int> rank);
 std::string to_json(const Report& report);

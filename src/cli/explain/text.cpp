@@ -187,11 +187,26 @@ std::string steps_text(const Report& report, std::optional<int> rank) {
 
 // --- the counts --------------------------------------------------------------------------------
 
+// "; hosts {0, 1} and {2, 3}"
+std::string hosts_text(const HostMap& hosts) {
+  const Hosts at = hosts.view();
+  std::string text = "; hosts";
+  for (int h = 0; h < at.count; ++h) {
+    text += h == 0 ? " {" : h + 1 < at.count ? ", {" : " and {";
+    for (int m = 0; m < at.members_of(h); ++m) {
+      text += (m > 0 ? ", " : "") + std::to_string(at.rank_of(h, m));
+    }
+    text += "}";
+  }
+  return text;
+}
+
 std::string head_text(const Report& report) {
   const Cut& cut = report.cut;
   std::string text = std::string(collective_name(report.algorithm->collective)) + " by " +
                      report.algorithm->name + ", " + count(report.ranks, "rank");
   if (has_root(report.algorithm->collective)) text += ", root " + std::to_string(report.root);
+  if (report.hosts) text += hosts_text(*report.hosts);
   if (report.algorithm->collective == Collective::kBarrier) {
     return text + "\nMessages have one byte and mean nothing: that they come does.\n";
   }
@@ -313,19 +328,36 @@ std::string links_traffic(const Report& report) {
   return text;
 }
 
+// What crosses between hosts, which is what a two-level algorithm is about.
+std::string between_hosts(const Report& report) {
+  const Hosts at = report.hosts->view();
+  Traffic inside, between;
+  for (const LinkTraffic& l : report.volume.links) {
+    const bool cast = l.link.kind == LinkId::Kind::kCast;
+    Traffic& t = !cast && at.host_of(l.link.src) != at.host_of(l.link.dst) ? between : inside;
+    t.messages += l.traffic.messages;
+    t.bytes += l.traffic.bytes;
+  }
+  const auto words = [&](const Traffic& t) {
+    return count(t.messages, "message") + ", " + amount(t.bytes, report);
+  };
+  return "Between hosts: " + words(between) + "; inside: " + words(inside) + "\n";
+}
+
 }  // namespace
 
 std::string to_text(const Report& report, std::optional<int> rank) {
   std::string text = head_text(report) + "\n" + steps_text(report, rank) + "\n" + time_text(report);
-  return text + ranks_traffic(report) + links_traffic(report);
+  text += ranks_traffic(report) + links_traffic(report);
+  return report.hosts ? text + between_hosts(report) : text;
 }
 
-std::string list_algorithms(std::optional<Collective> collective, int ranks) {
+std::string list_algorithms(std::optional<Collective> collective, int ranks, const HostMap* hosts) {
   std::size_t width = 0;
   std::map<Collective, std::vector<const algos::Algorithm*>> lists;
   for (const algos::Algorithm& a : algos::all_algorithms()) {
     if (collective && a.collective != *collective) continue;
-    if (ranks > 0 && !a.supports(ranks)) continue;
+    if (ranks > 0 && !algos::supports(a, ranks, hosts)) continue;
     lists[a.collective].push_back(&a);
     width = std::max(width, std::string(a.name).size());
   }
@@ -334,13 +366,15 @@ std::string list_algorithms(std::optional<Collective> collective, int ranks) {
     text += std::string(collective_name(op)) + "\n";
     for (const algos::Algorithm* a : list) {
       text += "  " + pad(a->name, width) + "  " + a->formula;
-      if (!a->supports(2)) text += " (for a single rank)";
+      if (!a->needs_hosts() && !a->supports(2)) text += " (for a single rank)";
+      if (a->needs_hosts() && hosts == nullptr) text += " (on several hosts)";
       text += "\n";
       if (collective) text += std::string(width + 4, ' ') + "source: " + a->source + "\n";
     }
   }
   return text + "S: bytes of the vector; n: ranks" +
-         (ranks > 0 ? ", here " + std::to_string(ranks) : "") + "\n";
+         (ranks > 0 ? ", here " + std::to_string(ranks) : "") + "; H: hosts, of p ranks each" +
+         (hosts != nullptr ? ", here " + hosts->text() : "") + "\n";
 }
 
 }  // namespace treering::explain

@@ -45,8 +45,8 @@ std::uint64_t Cut::most_slices() const {
 }
 
 Cut cut_vector(const algos::Algorithm& algorithm, int size, std::uint64_t bytes, Type type,
-               std::uint64_t slice_bytes) {
-  const std::uint64_t chunks = static_cast<std::uint64_t>(algorithm.chunks(size));
+               std::uint64_t slice_bytes, const HostMap* hosts) {
+  const auto chunks = static_cast<std::uint64_t>(algos::chunk_count(algorithm, size, hosts));
   const std::uint64_t elem = type_bytes(type);
   Cut cut;
   if (algorithm.collective == Collective::kBarrier) {

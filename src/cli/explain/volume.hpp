@@ -29,7 +29,7 @@ struct Cut {
 // up.
 // A barrier's messages have one byte.
 Cut cut_vector(const algos::Algorithm& algorithm, int size, std::uint64_t bytes, Type type,
-               std::uint64_t slice_bytes);
+               std::uint64_t slice_bytes, const HostMap* hosts = nullptr);
 
 struct Traffic {
   std::uint64_t messages = 0;
