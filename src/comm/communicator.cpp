@@ -1,13 +1,16 @@
 #include "comm/communicator.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <pthread.h>
 #include <utility>
 
 #include "algos/point_to_point.hpp"
 #include "algos/trace_prims.hpp"
+#include "comm/call_deadline.hpp"
 #include "comm/signature.hpp"
 #include "core/log.hpp"
+#include "transports/process.hpp"
 #include "transports/registry.hpp"
 
 namespace treering {
@@ -55,27 +58,36 @@ std::string settings_text(const Config& c, int size) {
   return text;
 }
 
-Status agree_on_settings(Rendezvous& rendezvous, const Config& config) {
+// Returns a random number that all ranks share: the communicator's.
+Result<std::uint64_t> agree_on_settings(Rendezvous& rendezvous, const Config& config) {
+  TR_ASSIGN_OR_RETURN(const Token token, random_token());
+  const std::string number(reinterpret_cast<const char*>(token.data()), sizeof token[0]);
   TR_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                      rendezvous.all_gather(settings_text(config, rendezvous.size())));
+                      rendezvous.all_gather(number + settings_text(config, rendezvous.size())));
+  const auto settings = [&](std::size_t r) { return all[r].substr(number.size()); };
   for (std::size_t r = 1; r < all.size(); ++r) {
-    if (all[r] != all[0]) {
-      return Status(Code::kMismatch, "ranks have different settings: rank 0 has {" + all[0] +
-                                         "}, rank " + std::to_string(r) + " has {" + all[r] + "}");
+    if (settings(r) != settings(0)) {
+      return Status(Code::kMismatch, "ranks have different settings: rank 0 has {" + settings(0) +
+                                         "}, rank " + std::to_string(r) + " has {" + settings(r) +
+                                         "}");
     }
   }
-  return {};
+  std::uint64_t communicator = 0;
+  std::memcpy(&communicator, all[0].data(), sizeof communicator);
+  return communicator;
 }
 
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvous,
-                                                           const Config& config) {
+                                                           const Config& config,
+                                                           std::uint64_t family) {
   std::shared_ptr<Communicator> comm(
       new Communicator(rendezvous.rank(), rendezvous.size(), config));
   comm->forks_ = forks_of_this_process();
+  comm->family_ = family != 0 ? family : family_of_this_thread();
   comm->range_owner_ = make_range_owner(comm->rank_, comm->size_);
-  TR_RETURN_IF_ERROR(agree_on_settings(rendezvous, config));
+  TR_ASSIGN_OR_RETURN(const std::uint64_t communicator, agree_on_settings(rendezvous, config));
   for (const AlgoChoice& a : config.algos) {
     TR_RETURN_IF_ERROR(
         comm->set_algorithm(collective_name(a.collective), a.algorithm).with_context("TR_ALGO"));
@@ -88,6 +100,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   options.timeout_ms = static_cast<int>(config.init_timeout_ms);
   TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
   comm->board_ = &comm->transport_->board(comm->rank_);
+  TR_RETURN_IF_ERROR(comm->introduce(communicator));
   std::vector<Board*> boards;
   for (int r = 0; r < comm->size_; ++r) boards.push_back(&comm->transport_->board(r));
   comm->placement_.emplace(std::move(boards), comm->rank_);
@@ -108,6 +121,7 @@ Communicator::~Communicator() {
   }
   if (engine_ != nullptr) engine_->stop();
   mark_left();
+  forget();
 }
 
 void Communicator::mark_left() {
@@ -219,15 +233,17 @@ Status Communicator::prepare(Request& r, Operation& op) {
   const std::uint64_t kind = pack(call_kind);
   const bool windows = plan->algorithm() != nullptr && plan->algorithm()->windows;
   op.call = std::move(r.call);
+  op.moves = &board_->moves;
+  op.deadline = call_deadline();
   if (sendrecv) {
+    if (flight_ != nullptr) op.flight = flight_->begin(kNoOperation, kind, op.call.count);
     op.start(*plan, geometry, sendrecv_signature(op.call), nullptr);
     return {};
   }
   op.sequence = sequence_;
-  const std::uint64_t signed_count = r.uneven ? 0 : op.call.count;
-  op.start(*plan, geometry, call_signature(kind, signed_count, op.sequence),
-           windows ? &windows_ : nullptr);
-  post_call(kind, op.call.count);
+  const std::uint64_t signature = post_call(kind, op.call.count);
+  op.flight = last_flight_;
+  op.start(*plan, geometry, signature, windows ? &windows_ : nullptr);
   return {};
 }
 
@@ -257,8 +273,8 @@ void Communicator::rewind_scratch(const std::byte* in, std::byte* out) {
   scratch_.call.in = in;
   scratch_.call.out = out;
   scratch_.sequence = sequence_;
-  scratch_.rewind(call_signature(scratch_kind_, scratch_shape_.count, sequence_));
-  post_call(scratch_kind_, scratch_shape_.count);
+  scratch_.rewind(post_call(scratch_kind_, scratch_shape_.count));
+  scratch_.flight = last_flight_;
 }
 
 Status Communicator::run_again(const void* in, void* out) {
@@ -280,14 +296,20 @@ Status Communicator::run_scratch() {
 
 // Puts the call on the board and counts it. Readers compare an entry's sequence before and after
 // (report.cpp), so a torn entry is never believed.
-void Communicator::post_call(std::uint64_t kind, std::uint64_t count, std::uint64_t place) {
+std::uint64_t Communicator::post_call(std::uint64_t kind, std::uint64_t count,
+                                      std::uint64_t place) {
+  // Counts of a v-variant differ between ranks.
+  history_ = call_signature(kind, unpack(kind).uneven ? 0 : count, history_);
   BoardOp& entry = board_->ops[sequence_ % kBoardOps];
   entry.sequence.store(0, std::memory_order_relaxed);
   entry.what.store(kind, std::memory_order_release);
   entry.count.store(count, std::memory_order_release);
   entry.place.store(place, std::memory_order_release);
+  entry.history.store(history_, std::memory_order_release);
   entry.sequence.store(++sequence_, std::memory_order_release);  // pairs with posted()
-  board_->issued.store(sequence_, std::memory_order_relaxed);
+  board_->issued.store(sequence_, std::memory_order_release);
+  if (flight_ != nullptr) last_flight_ = flight_->begin(sequence_ - 1, kind, count);
+  return history_;
 }
 
 Result<const Plan*> Communicator::sendrecv_plan(int peer, bool is_send) {
@@ -340,7 +362,7 @@ Status Communicator::finalize() {
   // error.
   (void)engine_->drain();
   if (device_ != nullptr) (void)device_->drain();
-  return {};
+  return check_past_calls();
 }
 
 bool Communicator::waits_in_vain(const Operation& op) {
@@ -400,11 +422,19 @@ Status Communicator::set_copy_engine(std::int64_t use) {
 }
 
 Status Communicator::set_timeout_ms(std::int64_t timeout_ms) {
-  if (timeout_ms <= 0)
-    return invalid_argument("the timeout must be positive, got " + std::to_string(timeout_ms) +
-                            " ms");
+  if (timeout_ms < 0)
+    return invalid_argument("the timeout must be 0 (never) or positive, got " +
+                            std::to_string(timeout_ms) + " ms");
   config_.timeout_ms = timeout_ms;
-  if (device_ != nullptr) device_->set_timeout_ms(timeout_ms);
+  if (device_ != nullptr) device_->set_timeout_ms(device_timeout_ms(timeout_ms));
+  return {};
+}
+
+Status Communicator::set_warn_ms(std::int64_t warn_ms) {
+  if (warn_ms < 0)
+    return invalid_argument("the time until a report must be 0 (never) or positive, got " +
+                            std::to_string(warn_ms) + " ms");
+  config_.warn_ms = warn_ms;
   return {};
 }
 

@@ -66,7 +66,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
   std::vector<int> ranks;
   for (const auto& [k, r] : members) ranks.push_back(r);
   SubsetRendezvous group(*this, std::move(ranks), "tr_comm_split");
-  return create(group, config_);
+  return create(group, config_, family_);
 }
 
 }  // namespace treering
