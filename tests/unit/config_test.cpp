@@ -34,9 +34,9 @@ TEST_F(ConfigTest, NothingSetGivesTheDefaults) {
   const auto config = load_config();
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value(), Config{});
-  EXPECT_EQ(config.value().timeout_ms, 600'000);
+  EXPECT_EQ(config.value().timeout_ms, 300'000);
   EXPECT_EQ(config.value().init_timeout_ms, 120'000);
-  EXPECT_EQ(config.value().warn_ms, 30'000);
+  EXPECT_EQ(config.value().warn_ms, 10'000);
 }
 
 TEST_F(ConfigTest, EveryPrintedDefaultReadsBackAsTheDefault) {
