@@ -63,6 +63,7 @@ struct FifoTx {
   std::uint64_t next = 0;         // number of the next message to post
   std::uint64_t released = 0;     // the smallest head seen; never above next
   std::size_t slot_bytes = 0;     // geometry of the slots in use
+  std::uint64_t moved_bytes = 0;  // posted so far, for reports
 };
 
 // A reader's end.
@@ -71,7 +72,8 @@ struct FifoRx {
   std::byte* data = nullptr;
   std::size_t data_bytes = 0;
   FifoHead* head = nullptr;
-  std::uint64_t next = 0;  // number of the next message to receive
+  std::uint64_t next = 0;         // number of the next message to receive
+  std::uint64_t moved_bytes = 0;  // received so far, for reports
 };
 
 inline std::size_t round_up_slot(std::size_t bytes) {

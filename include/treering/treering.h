@@ -126,13 +126,15 @@ TR_API tr_result_t tr_comm_size(tr_comm_t comm, int* size);
 TR_API tr_result_t tr_comm_rank(tr_comm_t comm, int* rank);
 /* Waits until all operations issued on comm are done. Local. */
 TR_API tr_result_t tr_comm_finalize(tr_comm_t comm);
-/* Finalizes and frees comm. Local: it waits for this rank's operations only. A
+/* Finalizes and frees comm. Local: it waits for this rank's operations only. TR_MISMATCH if ranks
+ * have called different operations and no call has said so yet; comm is freed all the same. A
  * destroyed or garbage handle: TR_INVALID_USAGE. */
 TR_API tr_result_t tr_comm_destroy(tr_comm_t comm);
 /* Makes every operation on comm, on every rank, return TR_ABORTED soon, and never blocks. The
  * communicator must still be destroyed. */
 TR_API tr_result_t tr_comm_abort(tr_comm_t comm);
-/* *error: TR_SUCCESS, or why comm has failed. */
+/* *error: TR_SUCCESS, or why comm has failed. Also looks whether ranks have called different
+ * operations that no rank has waited in, such as broadcasts from different roots. */
 TR_API tr_result_t tr_comm_get_async_error(tr_comm_t comm, tr_result_t* error);
 /* Text: size, transports per pair, memory, and for each collective the algorithm chosen per size
  * and why. Owned by comm, valid until the next tr_comm_explain on it. */
@@ -284,14 +286,26 @@ TR_API tr_result_t tr_recv(void* recvbuf, uint64_t count, tr_type_t type, int pe
 /* ---- Options ------------------------------------------------------------------------------------
  */
 /* TR_OPT_ORDERED: 1 = every reduction folds in rank order, so that its bits depend neither on
- * algorithm nor on partition (default 0). TR_OPT_TIMEOUT_MS: deadline of every wait.
+ * algorithm nor on partition (default 0). TR_OPT_TIMEOUT_MS: an operation
+ * in which nothing has moved for so long, here or at a rank that this one waits for, is an error
+ * (TR_TIMEOUT); 0: never. TR_OPT_WARN_MS: an operation that waits longer than this is reported
+ * once, to stderr; 0: never.
  * TR_OPT_COPY_ENGINE: moves between windows of GPUs that run on their copy engines and leave all
  * multiprocessors free: 1 = long ones, 2 = all that can, 0 = none (default). The buffer that peers
  * read must then lie at the same offset of the same window on all ranks: sendbuf; recvbuf for a
  * broadcast and in place. Collective: all ranks set the same. */
 typedef int32_t tr_option_t;
-enum { TR_OPT_ORDERED = 0, TR_OPT_TIMEOUT_MS = 1, TR_OPT_COPY_ENGINE = 2 };
+enum { TR_OPT_ORDERED = 0, TR_OPT_TIMEOUT_MS = 1, TR_OPT_COPY_ENGINE = 2, TR_OPT_WARN_MS = 3 };
 TR_API tr_result_t tr_comm_set_option(tr_comm_t comm, tr_option_t option, int64_t value);
+/* The two deadlines of the calls that this thread makes from now on, in milliseconds, in place of
+ * their communicators'; 0: never, -1: the communicators' again. A call in a stream keeps what was
+ * set when it was made. Of operations on host memory: kernels know the communicator's timeout only.
+ */
+TR_API tr_result_t tr_set_call_deadline(int64_t timeout_ms, int64_t warn_ms);
+/* Writes the last calls of this rank, with their times, and what every rank is doing to `path`, for
+ * `treering status PATH`. Any thread, at any time, also while a call waits. TR_INVALID_USAGE
+ * without TR_FLIGHT_RECORDER; with it, an error of the communicator does the same by itself. */
+TR_API tr_result_t tr_comm_save_flight(tr_comm_t comm, const char* path);
 /* Forces an algorithm ("ring", "tree", "two_shot", ...) for a collective ("all_reduce", ...);
  * "auto" undoes it. A name that does not exist for it, or not for this many ranks:
  * TR_INVALID_ARGUMENT with the list of those that do. Collective: all ranks set the same. */

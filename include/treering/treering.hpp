@@ -66,6 +66,21 @@ class Window {
   tr_window_t raw_ = nullptr;
 };
 
+// Other deadlines for the calls that this thread makes in a scope, in milliseconds; 0: never, -1:
+// the communicators'. See tr_set_call_deadline.
+class CallDeadline {
+ public:
+  explicit CallDeadline(std::int64_t timeout_ms, std::int64_t warn_ms = -1)
+      : result_(tr_set_call_deadline(timeout_ms, warn_ms)) {}
+  ~CallDeadline() { tr_set_call_deadline(-1, -1); }
+  CallDeadline(const CallDeadline&) = delete;
+  CallDeadline& operator=(const CallDeadline&) = delete;
+  tr_result_t result() const { return result_; }  // TR_INVALID_ARGUMENT: values below -1
+
+ private:
+  tr_result_t result_;
+};
+
 class Communicator {
  public:
   // ---- Birth and end
@@ -138,6 +153,10 @@ class Communicator {
   }
   Status set_option(tr_option_t option, std::int64_t value) {
     return Status::of(tr_comm_set_option(get(), option, value));
+  }
+  // The last calls of this rank, and what all ranks are doing, for `treering status PATH`.
+  Status save_flight(const std::string& path) const {
+    return Status::of(tr_comm_save_flight(get(), path.c_str()));
   }
   Status set_algorithm(std::string_view collective, std::string_view algorithm) {
     return Status::of(tr_comm_set_algorithm(get(), std::string(collective).c_str(),

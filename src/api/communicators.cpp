@@ -7,6 +7,7 @@
 
 #include "api/shim.hpp"
 #include "bootstrap/bootstrap.hpp"
+#include "comm/call_deadline.hpp"
 #include "core/config.hpp"
 
 using namespace treering;
@@ -178,9 +179,10 @@ tr_result_t tr_comm_destroy(tr_comm_t comm) {
     TR_RETURN_IF_ERROR(call.enter(comm));
     if (group_uses(call.comm()))
       return invalid_usage("the communicator has calls in an open group");
-    TR_RETURN_IF_ERROR(call.comm().finalize());
+    // An error that nobody has been told of yet does not keep the communicator.
+    const Status status = call.comm().finalize();
     const std::shared_ptr<Communicator> last = call.take();
-    return {};
+    return status;
   });
 }
 
@@ -197,8 +199,8 @@ tr_result_t tr_comm_get_async_error(tr_comm_t comm, tr_result_t* error) {
   return guarded([&]() -> Status {
     TR_RETURN_IF_ERROR(check_pointer("error", error));
     TR_ASSIGN_OR_RETURN(const std::shared_ptr<Communicator> c, share_comm(comm));
-    const Status status = c->async_error();
-    *error = finish(status, false);
+    (void)c->check_past_calls();
+    *error = finish(c->async_error(), false);
     return {};
   });
 }
@@ -226,9 +228,30 @@ tr_result_t tr_comm_set_option(tr_comm_t comm, tr_option_t option, int64_t value
         return call.comm().set_copy_engine(value);
       case TR_OPT_TIMEOUT_MS:
         return call.comm().set_timeout_ms(value);
+      case TR_OPT_WARN_MS:
+        return call.comm().set_warn_ms(value);
     }
     return invalid_argument("unknown option " + std::to_string(static_cast<int>(option)) +
                             "; see tr_option_t");
+  });
+}
+
+tr_result_t tr_set_call_deadline(int64_t timeout_ms, int64_t warn_ms) {
+  return guarded([&]() -> Status {
+    if (timeout_ms < -1 || warn_ms < -1) {
+      return invalid_argument("a deadline is -1 (the communicator's), 0 (never) or milliseconds");
+    }
+    call_deadline() = {timeout_ms, warn_ms};
+    return {};
+  });
+}
+
+tr_result_t tr_comm_save_flight(tr_comm_t comm, const char* path) {
+  return guarded([&]() -> Status {
+    TR_RETURN_IF_ERROR(check_pointer("path", path));
+    TR_ASSIGN_OR_RETURN(const std::shared_ptr<Communicator> c, share_comm(comm));
+    TR_RETURN_IF_ERROR(c->check_process());
+    return c->save_flight(path);
   });
 }
 

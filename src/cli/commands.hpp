@@ -16,6 +16,8 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& from_dashes)
 void add_env_command(CLI::App& app);                                               // env.cpp
 void add_explain_command(CLI::App& app);  // explain/command.cpp
 void add_topo_command(CLI::App& app);     // topo/command.cpp
+void add_status_command(CLI::App& app);   // status/command.cpp
+void add_doctor_command(CLI::App& app);   // doctor/command.cpp
 void add_perf_command(CLI::App& app);     // perf/perf_command.cpp; only where perf is built
 
 }  // namespace treering

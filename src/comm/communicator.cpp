@@ -1,13 +1,16 @@
 #include "comm/communicator.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <pthread.h>
 #include <utility>
 
 #include "algos/point_to_point.hpp"
 #include "algos/trace_prims.hpp"
+#include "comm/call_deadline.hpp"
 #include "comm/signature.hpp"
 #include "core/log.hpp"
+#include "transports/process.hpp"
 #include "transports/registry.hpp"
 
 namespace treering {
@@ -55,16 +58,23 @@ std::string settings_text(const Config& c, int size) {
   return text;
 }
 
-Status agree_on_settings(Rendezvous& rendezvous, const Config& config) {
+// Returns a random number that all ranks share: the communicator's.
+Result<std::uint64_t> agree_on_settings(Rendezvous& rendezvous, const Config& config) {
+  TR_ASSIGN_OR_RETURN(const Token token, random_token());
+  const std::string number(reinterpret_cast<const char*>(token.data()), sizeof token[0]);
   TR_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                      rendezvous.all_gather(settings_text(config, rendezvous.size())));
+                      rendezvous.all_gather(number + settings_text(config, rendezvous.size())));
+  const auto settings = [&](std::size_t r) { return all[r].substr(number.size()); };
   for (std::size_t r = 1; r < all.size(); ++r) {
-    if (all[r] != all[0]) {
-      return Status(Code::kMismatch, "ranks have different settings: rank 0 has {" + all[0] +
-                                         "}, rank " + std::to_string(r) + " has {" + all[r] + "}");
+    if (settings(r) != settings(0)) {
+      return Status(Code::kMismatch, "ranks have different settings: rank 0 has {" + settings(0) +
+                                         "}, rank " + std::to_string(r) + " has {" + settings(r) +
+                                         "}");
     }
   }
-  return {};
+  std::uint64_t communicator = 0;
+  std::memcpy(&communicator, all[0].data(), sizeof communicator);
+  return communicator;
 }
 
 // All ranks share memory; tests may have algorithms see several hosts.
@@ -81,12 +91,14 @@ Result<HostMap> hosts_of(int size, const Config& config) {
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvous,
-                                                           const Config& config) {
+                                                           const Config& config,
+                                                           std::uint64_t family) {
   std::shared_ptr<Communicator> comm(
       new Communicator(rendezvous.rank(), rendezvous.size(), config));
   comm->forks_ = forks_of_this_process();
+  comm->family_ = family != 0 ? family : family_of_this_thread();
   comm->range_owner_ = make_range_owner(comm->rank_, comm->size_);
-  TR_RETURN_IF_ERROR(agree_on_settings(rendezvous, config));
+  TR_ASSIGN_OR_RETURN(const std::uint64_t communicator, agree_on_settings(rendezvous, config));
   TransportOptions options;
   options.link_bytes = config.link_bytes > 0 ? config.link_bytes : kDefaultLinkBytes;
   options.cast_bytes = config.cast_bytes > 0 ? config.cast_bytes : kDefaultCastBytes;
@@ -95,6 +107,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   options.timeout_ms = static_cast<int>(config.init_timeout_ms);
   TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
   comm->board_ = &comm->transport_->board(comm->rank_);
+  TR_RETURN_IF_ERROR(comm->introduce(communicator));
   TR_ASSIGN_OR_RETURN(comm->hosts_, hosts_of(comm->size_, config));
   for (const AlgoChoice& a : config.algos) {
     TR_RETURN_IF_ERROR(
@@ -120,6 +133,7 @@ Communicator::~Communicator() {
   }
   if (engine_ != nullptr) engine_->stop();
   mark_left();
+  forget();
 }
 
 void Communicator::mark_left() {
@@ -233,15 +247,17 @@ Status Communicator::prepare(Request& r, Operation& op) {
   const std::uint64_t kind = pack(call_kind);
   const bool windows = plan->algorithm() != nullptr && plan->algorithm()->windows;
   op.call = std::move(r.call);
+  op.moves = &board_->moves;
+  op.deadline = call_deadline();
   if (sendrecv) {
+    if (flight_ != nullptr) op.flight = flight_->begin(kNoOperation, kind, op.call.count);
     op.start(*plan, geometry, sendrecv_signature(op.call), nullptr);
     return {};
   }
   op.sequence = sequence_;
-  const std::uint64_t signed_count = r.uneven ? 0 : op.call.count;
-  op.start(*plan, geometry, call_signature(kind, signed_count, op.sequence),
-           windows ? &windows_ : nullptr);
-  post_call(kind, op.call.count);
+  const std::uint64_t signature = post_call(kind, op.call.count);
+  op.flight = last_flight_;
+  op.start(*plan, geometry, signature, windows ? &windows_ : nullptr);
   return {};
 }
 
@@ -271,8 +287,8 @@ void Communicator::rewind_scratch(const std::byte* in, std::byte* out) {
   scratch_.call.in = in;
   scratch_.call.out = out;
   scratch_.sequence = sequence_;
-  scratch_.rewind(call_signature(scratch_kind_, scratch_shape_.count, sequence_));
-  post_call(scratch_kind_, scratch_shape_.count);
+  scratch_.rewind(post_call(scratch_kind_, scratch_shape_.count));
+  scratch_.flight = last_flight_;
 }
 
 Status Communicator::run_again(const void* in, void* out) {
@@ -294,14 +310,20 @@ Status Communicator::run_scratch() {
 
 // Puts the call on the board and counts it. Readers compare an entry's sequence before and after
 // (report.cpp), so a torn entry is never believed.
-void Communicator::post_call(std::uint64_t kind, std::uint64_t count, std::uint64_t place) {
+std::uint64_t Communicator::post_call(std::uint64_t kind, std::uint64_t count,
+                                      std::uint64_t place) {
+  // Counts of a v-variant differ between ranks.
+  history_ = call_signature(kind, unpack(kind).uneven ? 0 : count, history_);
   BoardOp& entry = board_->ops[sequence_ % kBoardOps];
   entry.sequence.store(0, std::memory_order_relaxed);
   entry.what.store(kind, std::memory_order_release);
   entry.count.store(count, std::memory_order_release);
   entry.place.store(place, std::memory_order_release);
+  entry.history.store(history_, std::memory_order_release);
   entry.sequence.store(++sequence_, std::memory_order_release);  // pairs with posted()
-  board_->issued.store(sequence_, std::memory_order_relaxed);
+  board_->issued.store(sequence_, std::memory_order_release);
+  if (flight_ != nullptr) last_flight_ = flight_->begin(sequence_ - 1, kind, count);
+  return history_;
 }
 
 Result<const Plan*> Communicator::sendrecv_plan(int peer, bool is_send) {
@@ -354,7 +376,7 @@ Status Communicator::finalize() {
   // error.
   (void)engine_->drain();
   if (device_ != nullptr) (void)device_->drain();
-  return {};
+  return check_past_calls();
 }
 
 bool Communicator::waits_in_vain(const Operation& op) {
@@ -374,54 +396,6 @@ void Communicator::abort() {
   aborted_.store(true, std::memory_order_release);  // pairs with on_slow_wait
   board_->state.store(RankState::kAborted, std::memory_order_release);
   if (device_ != nullptr) device_->abort();
-}
-
-Status Communicator::set_algorithm(const std::string& collective, const std::string& algorithm) {
-  for (int c = 0; c < kNumCollectives; ++c) {
-    const auto id = static_cast<Collective>(c);
-    if (collective != collective_name(id) || id == Collective::kSendRecv) continue;
-    if (algorithm == "auto") {
-      forced_[c].clear();
-      scratch_reusable_ = false;
-      return {};
-    }
-    const algos::Algorithm* found = algos::find_algorithm(id, algorithm);
-    const char* why = found != nullptr ? algos::why_unsupported(*found, size_, &*hosts_) : nullptr;
-    if (found == nullptr || why != nullptr) {
-      return invalid_argument(
-          "there is no " + collective + " algorithm \"" + algorithm + "\" for " +
-          std::to_string(size_) + " ranks" + (why != nullptr ? std::string(": ") + why : "") +
-          "; there are: auto, " + algos::algorithm_names(id, size_, nullptr, &*hosts_));
-    }
-    forced_[c] = algorithm;
-    scratch_reusable_ = false;
-    return {};
-  }
-  std::string names;
-  for (int c = 0; c < kNumCollectives - 1; ++c) {
-    names += std::string(c > 0 ? ", " : "") + collective_name(static_cast<Collective>(c));
-  }
-  return invalid_argument("there is no collective \"" + collective + "\"; there are: " + names);
-}
-
-Status Communicator::set_ordered(bool ordered) {
-  scratch_reusable_ = false;
-  config_.ordered = ordered;
-  return {};
-}
-
-Status Communicator::set_copy_engine(std::int64_t use) {
-  config_.copy_engine = use;
-  return {};
-}
-
-Status Communicator::set_timeout_ms(std::int64_t timeout_ms) {
-  if (timeout_ms <= 0)
-    return invalid_argument("the timeout must be positive, got " + std::to_string(timeout_ms) +
-                            " ms");
-  config_.timeout_ms = timeout_ms;
-  if (device_ != nullptr) device_->set_timeout_ms(timeout_ms);
-  return {};
 }
 
 }  // namespace treering

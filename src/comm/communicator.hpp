@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "bootstrap/rendezvous.hpp"
+#include "comm/flight.hpp"
 #include "comm/placement.hpp"
 #include "comm/request.hpp"
 #include "comm/stream.hpp"
@@ -39,7 +41,9 @@ class Communicator final : public EngineOwner,
                            public std::enable_shared_from_this<Communicator> {
  public:
   // Collective over the ranks of `rendezvous`.
-  static Result<std::shared_ptr<Communicator>> create(Rendezvous& rendezvous, const Config& config);
+  // family: of the one that it is split from; 0: this thread's.
+  static Result<std::shared_ptr<Communicator>> create(Rendezvous& rendezvous, const Config& config,
+                                                      std::uint64_t family = 0);
   // Operations must have been drained.
   ~Communicator() override;
 
@@ -115,13 +119,19 @@ class Communicator final : public EngineOwner,
   Status set_algorithm(const std::string& collective, const std::string& algorithm);
   Status set_ordered(bool ordered);
   Status set_copy_engine(std::int64_t use);
-  Status set_timeout_ms(std::int64_t timeout_ms);
+  Status set_timeout_ms(std::int64_t timeout_ms);  // 0: never
+  Status set_warn_ms(std::int64_t warn_ms);        // 0: never
 
   Status finalize();
   // Tells the peers that this rank will do no more; at destruction and at the process's exit.
   void mark_left();
   void abort();
   Status async_error() const override;
+  // Beyond async_error: did ranks call different operations that nobody waited in?
+  Status check_past_calls();
+  // Writes the flight record, with all ranks' boards, to `path`; an error without
+  // TR_FLIGHT_RECORDER.
+  Status save_flight(const std::string& path) const;
   Status watch() override;
   Status settle() override;
   // Valid until the next call of explain.
@@ -165,7 +175,8 @@ class Communicator final : public EngineOwner,
   Status prepare_scratch(Request& request);
   void rewind_scratch(const std::byte* in, std::byte* out);
   Status run_scratch();
-  void post_call(std::uint64_t kind, std::uint64_t count, std::uint64_t place = 0);
+  // Returns the call's signature: a hash of it and of all calls before it.
+  std::uint64_t post_call(std::uint64_t kind, std::uint64_t count, std::uint64_t place = 0);
   // comm/windows.cpp
   Result<bool> register_on_device(const void* ptr, Rendezvous& all) const;
   Status find_windows(Request& request) const;
@@ -174,8 +185,23 @@ class Communicator final : public EngineOwner,
   // comm/report.cpp: the texts.
   std::string describe(const Operation& op) const;
   std::string hang_report(const Operation& op, std::chrono::nanoseconds waited);
-  Status check_same_call(const Operation& op);
   Status check_peers(const Operation& op, std::chrono::nanoseconds waited);
+  void note_wait(const Operation& op, const Operation::Wait& wait, std::chrono::nanoseconds waited);
+  bool others_moved(const Operation::Wait& wait);
+  // The number that boards know it by.
+  static std::uint64_t operation_of(const Operation& op) {
+    return op.call.collective == Collective::kSendRecv ? kNoOperation : op.sequence;
+  }
+  // comm/mismatch.cpp
+  Status compare_calls() const;
+  Status compare_call(std::uint64_t sequence) const;
+  int rank_of_another_history() const;  // -1: none
+  // comm/identity.cpp
+  Status introduce(std::uint64_t communicator);
+  void forget();  // at the end
+  static std::uint64_t family_of_this_thread();
+  void note_elsewhere(const Operation& op) const;
+  void save_flight() const;
 
   const int rank_;
   const int size_;
@@ -224,7 +250,17 @@ class Communicator final : public EngineOwner,
   std::vector<LocalWindow> local_windows_;
   std::uint64_t sequence_ = 0;    // collectives issued
   std::uint64_t waited_for_ = 0;  // so many of them, when wait_for_device waits no longer
-  bool warned_ = false;
+  std::uint64_t family_ = 0;      // see comm/identity.cpp
+  std::uint64_t history_ = 0;     // of the calls, as on the board
+  bool warned_ = false;           // of the operation that waits
+  // Of slow waits: the last one's length so far, when to look at the others again, what they had
+  // moved by the last look, and when that last grew.
+  std::chrono::nanoseconds waited_before_{0};
+  std::chrono::nanoseconds next_look_{0};
+  std::vector<std::uint64_t> seen_moves_;
+  std::chrono::steady_clock::time_point others_moved_at_;
+  std::uint64_t last_flight_ = 0;           // its entry of the last operation issued
+  std::unique_ptr<FlightRecorder> flight_;  // null: not asked for
   std::byte barrier_bytes_[2]{};
   std::uint64_t forks_ = 0;  // of the process when this was made
   std::string explanation_;

@@ -79,7 +79,7 @@ Status Communicator::connect_devices(Rendezvous& rendezvous) {
   TR_ASSIGN_OR_RETURN(std::unique_ptr<DeviceLinks> links, connect_device(rendezvous, options));
   if (links == nullptr) return {};
   Result<std::unique_ptr<DeviceEngine>> made =
-      make_device_engine(std::move(links), config_.timeout_ms);
+      make_device_engine(std::move(links), device_timeout_ms(config_.timeout_ms));
   // All ranks have a device engine or none.
   TR_ASSIGN_OR_RETURN(const Failure failure, first_failure(rendezvous, made.status()));
   if (!failure.happened) {

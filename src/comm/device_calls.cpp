@@ -65,7 +65,7 @@ BufferPlace reached_place(const Request& r, bool in_place) {
   return {t.out_window, t.out_offset_bytes, in_place};
 }
 
-// For check_same_call: the last operation issued.
+// For on_failure: the last operation issued.
 Operation operation_before(std::uint64_t sequence) {
   Operation op;
   op.call.collective = sequence > 0 ? Collective::kBarrier : Collective::kSendRecv;
@@ -85,7 +85,7 @@ Status Communicator::watch() {
   if (status.ok()) status = transport_->check_peers();
   // Copies wait for ever for a rank that called something else.
   if (status.ok() && has_copied_.load(std::memory_order_relaxed)) {
-    status = check_same_call(operation_before(board_->issued.load(std::memory_order_relaxed)));
+    status = compare_calls();
   }
   return status.ok() ? status : fail_on_device(status);
 }
@@ -122,8 +122,7 @@ std::uint64_t Communicator::post_on_device(const Request& r, const DevicePlan& p
   CallKind call_kind = kind_of(r.call);
   call_kind.algorithm = number_of(*algos::find_algorithm(r.call.collective, plan.algorithm));
   const std::uint64_t kind = pack(call_kind);
-  const std::uint64_t signature = call_signature(kind, r.uneven ? 0 : r.call.count, sequence_);
-  post_call(kind, r.call.count, place);
+  const std::uint64_t signature = post_call(kind, r.call.count, place);
   if (stream == nullptr) waited_for_ = sequence_;
   return signature;
 }
@@ -199,7 +198,7 @@ Status Communicator::fail_on_device(const Status& cause) {
   if (failed_.load(std::memory_order_acquire)) return async_error();  // pairs with on_failure
   // Not sequence_: a thread that waits for a stream comes here too.
   const Operation last = operation_before(board_->issued.load(std::memory_order_relaxed));
-  const Status calls = cause.code() == Code::kTimeout ? check_same_call(last) : Status{};
+  const Status calls = cause.code() == Code::kTimeout ? compare_calls() : Status{};
   return on_failure(last, calls.ok() ? cause : calls);
 }
 
@@ -224,7 +223,7 @@ Status Communicator::wait_for_device() {
     if (!status.ok()) break;
     const bool done = idle.value();
     if (done || backoff.pause()) {
-      if (a_board_differs()) status = check_same_call(operation_before(sequence_));
+      if (a_board_differs()) status = compare_calls();
       if (status.ok() && done && has_copied_.load(std::memory_order_relaxed)) {
         status = async_error();  // see settle
         if (status.ok()) status = transport_->check_peers();

@@ -1,33 +1,25 @@
-// What a communicator says when something goes wrong: who did what, who waits for whom.
+// Waits that are slow, and what a communicator says of them: who did what, who waits for whom.
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 
+#include "comm/call_deadline.hpp"
 #include "comm/communicator.hpp"
 #include "comm/signature.hpp"
+#include "comm/snapshot.hpp"
 #include "core/log.hpp"
-#include "tuner/device_choice.hpp"
+#include "core/rank_list.hpp"
 
 namespace treering {
 namespace {
 
-struct Posted {
-  std::uint64_t kind = 0;
-  std::uint64_t count = 0;
-  std::uint64_t place = 0;
-};
+using std::chrono::milliseconds;
 
-// What `board`'s rank called as its operation `sequence`; nothing if it is not there yet or no
-// more.
-std::optional<Posted> posted(const Board& board, std::uint64_t sequence) {
-  const BoardOp& entry = board.ops[sequence % kBoardOps];
-  if (entry.sequence.load(std::memory_order_acquire) != sequence + 1)
-    return std::nullopt;  // pairs with prepare
-  Posted p{entry.what.load(std::memory_order_acquire), entry.count.load(std::memory_order_acquire),
-           entry.place.load(std::memory_order_acquire)};
-  if (entry.sequence.load(std::memory_order_relaxed) != sequence + 1) return std::nullopt;
-  return p;
-}
+// Between two looks at the other ranks a wait lets an eighth of its length go by, at most this.
+constexpr milliseconds kMostBetweenLooks(50);
+// How many ranks that are not there yet a report describes one by one.
+constexpr int kMostDescribed = 8;
 
 std::string seconds(std::chrono::nanoseconds t) {
   char text[32];
@@ -35,17 +27,18 @@ std::string seconds(std::chrono::nanoseconds t) {
   return text;
 }
 
-// But for the algorithm.
-bool same_call(const Posted& a, const Posted& b) {
-  CallKind kind_a = unpack(a.kind), kind_b = unpack(b.kind);
-  kind_a.algorithm = kind_b.algorithm = 0;
-  return pack(kind_a) == pack(kind_b) && (a.count == b.count || kind_a.uneven);
+// "rank 0 waits for rank 3, rank 3 for rank 2"
+std::string chain_words(const WaitChain& chain) {
+  std::string text;
+  for (std::size_t i = 0; i + 1 < chain.ranks.size(); ++i) {
+    text += (i == 0 ? "rank " : ", rank ") + std::to_string(chain.ranks[i]) +
+            (i == 0 ? " waits for rank " : " for rank ") + std::to_string(chain.ranks[i + 1]);
+  }
+  return text;
 }
 
-std::string place_text(std::uint64_t packed) {
-  const BufferPlace p = unpack_place(packed);
-  return "window " + std::to_string(p.window) + ", byte " + std::to_string(p.offset_bytes) +
-         (p.in_place ? ", in place" : "");
+std::string because_of(const std::vector<int>& ranks) {
+  return std::string(ranks.size() == 1 ? " waits" : " wait") + " because of ";
 }
 
 }  // namespace
@@ -65,52 +58,56 @@ std::string Communicator::describe(const Operation& op) const {
          to_string(kind_of(op.call), op.call.count, size_) + ")";
 }
 
-// Different calls on different ranks: said as soon as somebody waits for long, with everybody's
-// call. The oldest difference still on the boards is the cause: a rank that only sends, such as the
-// wrong root of a broadcast, is through before anybody can notice.
-Status Communicator::check_same_call(const Operation& op) {
-  if (op.call.collective == Collective::kSendRecv) return {};
-  const std::uint64_t oldest = op.sequence < kBoardOps ? 0 : op.sequence - kBoardOps + 1;
-  for (std::uint64_t sequence = oldest; sequence <= op.sequence; ++sequence) {
-    const std::optional<Posted> mine = posted(*board_, sequence);
-    if (!mine) continue;
-    bool calls_differ = false, algorithms_differ = false, places_differ = false;
-    std::string calls, algorithms, places;
-    for (int r = 0; r < size_; ++r) {
-      const std::optional<Posted> theirs = posted(transport_->board(r), sequence);
-      if (!theirs) continue;
-      calls_differ |= !same_call(*mine, *theirs);
-      algorithms_differ |= mine->kind != theirs->kind;
-      places_differ |= mine->place != 0 && theirs->place != 0 && mine->place != theirs->place;
-      const std::string rank = " rank " + std::to_string(r) + ": ";
-      calls += rank + to_string(unpack(theirs->kind), theirs->count, size_) + ";";
-      algorithms += rank + algorithm_name(unpack(theirs->kind)) + ";";
-      places += rank + place_text(theirs->place) + ";";
-    }
-    if (calls_differ) {
-      calls.pop_back();
-      return Status(Code::kMismatch, "ranks called different operations as operation " +
-                                         std::to_string(sequence) + ":" + calls);
-    }
-    if (algorithms_differ) {
-      return Status(Code::kMismatch,
-                    "ranks ran different algorithms for operation " + std::to_string(sequence) +
-                        " (" + to_string(unpack(mine->kind), mine->count, size_) +
-                        "):" + algorithms +
-                        " force the same on all ranks, and pass registered buffers "
-                        "on all of them or on none");
-    }
-    if (places_differ) {
-      places.pop_back();
-      return Status(Code::kMismatch,
-                    "ranks passed buffers at different places for operation " +
-                        std::to_string(sequence) + " (" +
-                        to_string(unpack(mine->kind), mine->count, size_) + "):" + places +
-                        ": copy engines need the same window and place in it on all ranks; "
-                        "TR_CUDA_COPY_ENGINE=0 does without them");
-    }
+// For the others: what this rank waits for. They believe it as long as this rank has not moved.
+void Communicator::note_wait(const Operation& op, const Operation::Wait& wait,
+                             std::chrono::nanoseconds waited) {
+  BoardWait& w = board_->wait;
+  w.noted.store(0, std::memory_order_relaxed);
+  w.link.store(pack(wait.link), std::memory_order_release);
+  w.number.store(wait.number, std::memory_order_release);
+  w.operation.store(operation_of(op), std::memory_order_release);
+  w.round.store(wait.round, std::memory_order_release);
+  w.chunk.store(wait.chunk, std::memory_order_release);
+  w.slice.store(wait.slice, std::memory_order_release);
+  w.verb.store(static_cast<std::uint32_t>(wait.verb), std::memory_order_release);
+  w.for_room.store(wait.for_credit ? 1 : 0, std::memory_order_release);
+  w.peer.store(wait.peer, std::memory_order_release);
+  w.looks.store(w.looks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  w.waited_ms.store(
+      static_cast<std::uint64_t>(std::chrono::duration_cast<milliseconds>(waited).count()),
+      std::memory_order_release);
+  // Pairs with noted_wait.
+  w.noted.store(board_->moves.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+
+  const std::vector<PlanLink>& links = op.plan().links();
+  for (std::size_t i = 0; i < kBoardLinks; ++i) {
+    BoardLink& entry = board_->links[i];
+    entry.link.store(0, std::memory_order_relaxed);
+    if (i >= links.size()) continue;
+    const PlanLink& link = links[i];
+    const bool sends = link.tx != nullptr;
+    entry.messages.store(sends ? link.tx->next : link.rx->next, std::memory_order_release);
+    entry.bytes.store(sends ? link.tx->moved_bytes : link.rx->moved_bytes,
+                      std::memory_order_release);
+    entry.link.store(pack(link.id), std::memory_order_release);  // pairs with take_snapshot
   }
-  return {};
+}
+
+// Has any rank that this one waits for, directly or through others, moved since the last look?
+bool Communicator::others_moved(const Operation::Wait& wait) {
+  seen_moves_.resize(static_cast<std::size_t>(size_), 0);
+  bool moved = false;
+  int r = wait.peer;
+  for (int i = 0; i < size_ && r >= 0 && r < size_ && r != rank_; ++i) {
+    const Board& board = transport_->board(r);
+    const std::uint64_t moves = board.moves.load(std::memory_order_relaxed);
+    std::uint64_t& seen = seen_moves_[static_cast<std::size_t>(r)];
+    moved |= moves != seen;
+    seen = moves;
+    const std::optional<NotedWait> next = noted_wait(board);
+    r = next ? next->peer : -1;
+  }
+  return moved;
 }
 
 // Dead, failed or aborted peers, and peers that left while this rank still waits for them.
@@ -119,7 +116,7 @@ Status Communicator::check_peers(const Operation& op, std::chrono::nanoseconds w
   if (!status.ok()) {
     // A peer that failed by a mismatch has the same calls on the board as everybody: say them all.
     if (status.code() == Code::kMismatch) {
-      const Status calls = check_same_call(op);
+      const Status calls = compare_calls();
       if (!calls.ok()) return calls;
     }
     if (status.code() == Code::kTimeout) {
@@ -147,69 +144,94 @@ Status Communicator::check_peers(const Operation& op, std::chrono::nanoseconds w
   return {};
 }
 
+// The chain of waits to its root, who is there and who is not, and what has moved. The cause comes
+// first: a board has room for the beginning only.
 std::string Communicator::hang_report(const Operation& op, std::chrono::nanoseconds waited) {
-  std::string text = describe(op) + " has waited for " + seconds(waited);
+  std::string text = describe(op);
+  if (op.plan().algorithm() != nullptr) text += std::string(" by ") + op.plan().algorithm()->name;
+  text += " has waited for " + seconds(waited);
   Operation::Wait wait;
-  if (op.where(&wait)) {
-    text += ": rank " + std::to_string(rank_) +
-            (wait.for_credit ? " waits for room on link " : " waits for message ") +
-            (wait.for_credit ? "" : std::to_string(wait.number) + " of link ") +
-            to_string(wait.link) + " (" + algos::verb_name(wait.verb) + ", chunk " +
-            std::to_string(wait.chunk) + ", round " + std::to_string(wait.round) + ")";
+  if (op.where(&wait)) note_wait(op, wait, waited);
+  std::vector<RankSnapshot> boards;
+  for (int r = 0; r < size_; ++r) boards.push_back(take_snapshot(transport_->board(r)));
+  const RankSnapshot& own = boards[static_cast<std::size_t>(rank_)];
+  const std::uint64_t operation = operation_of(op);
+  const WaitChain chain = wait_chain(boards, rank_);
+  const int root = chain.root();
+  if (own.wait) {
+    text += ": " + wait_words(*own.wait);
     if (op.call.collective == Collective::kSendRecv && op.call.part_of == nullptr) {
-      text += wait.for_credit ? "; unmatched send: the peer has not called receive"
-                              : "; unmatched receive: the peer has not called send";
+      text += own.wait->for_room ? "; unmatched send: the peer has not called receive"
+                                 : "; unmatched receive: the peer has not called send";
+    }
+    const std::vector<int> behind = ranks_behind(boards, root);
+    text += "; " + (chain.is_cycle
+                        ? rank_list(behind) + " wait for each other, in a circle"
+                        : rank_list(behind) + because_of(behind) +
+                              (root == own.wait->peer ? "it" : "rank " + std::to_string(root)));
+    if (chain.ranks.size() > 2) text += ": " + chain_words(chain);
+  }
+  if (root != rank_) {
+    text += "; rank " + std::to_string(root) + " " +
+            rank_words(boards[static_cast<std::size_t>(root)], operation);
+  }
+  if (operation != kNoOperation) {
+    std::vector<int> there, missing;
+    for (int r = 0; r < size_; ++r)
+      (boards[static_cast<std::size_t>(r)].issued > operation ? there : missing).push_back(r);
+    text += "; arrived in operation " + std::to_string(operation) + ": " + rank_list(there) +
+            "; not: " + rank_list(missing);
+    int described = 0;
+    for (const int r : missing) {
+      if (r == root || ++described > kMostDescribed) continue;
+      text += "; rank " + std::to_string(r) + " " +
+              rank_words(boards[static_cast<std::size_t>(r)], operation);
     }
   }
-  for (int r = 0; r < size_; ++r) {
-    Board& board = transport_->board(r);
-    const std::uint64_t issued = board.issued.load(std::memory_order_relaxed);
-    text += "; rank " + std::to_string(r);
-    const bool collective = op.call.collective != Collective::kSendRecv;
-    if (collective && issued <= op.sequence) {
-      text += " has not called it (its last operation: ";
-      const std::optional<Posted> last = issued > 0 ? posted(board, issued - 1) : std::nullopt;
-      text += last ? std::to_string(issued - 1) + ", " +
-                         to_string(unpack(last->kind), last->count, size_)
-                   : "none";
-      text += ")";
-    } else if (const std::uint64_t link = board.waiting_link.load(std::memory_order_relaxed);
-               link != 0) {
-      text += " waits on link " + to_string(unpack_link(link));
-    } else {
-      const std::uint64_t completed = board.completed.load(std::memory_order_relaxed);
-      text += " has completed " + std::to_string(completed) + " of " + std::to_string(issued) +
-              " operations";
-    }
+  for (std::size_t i = 0; i < own.links.size(); ++i) {
+    text += (i == 0 ? "; moved so far on link " : ", ") + traffic_words(own.links[i]);
   }
   return text;
 }
 
+// Deadlines count from the last thing that moved, here or at a rank that this one waits for; the
+// report, which costs nobody anything, from the last thing that moved here.
 Status Communicator::on_slow_wait(const Operation& op, std::chrono::nanoseconds waited) {
   if (aborted_.load(std::memory_order_acquire)) return async_error();  // pairs with abort
   Operation::Wait wait;
-  if (op.where(&wait)) {
-    board_->waiting_number.store(wait.number, std::memory_order_relaxed);
-    board_->waiting_link.store(pack(wait.link), std::memory_order_relaxed);
+  const bool waits = op.where(&wait);
+  if (waits) note_wait(op, wait, waited);
+  const auto now = std::chrono::steady_clock::now();
+  if (waited < waited_before_) next_look_ = {};  // another wait
+  waited_before_ = waited;
+  if (waited >= next_look_) {
+    next_look_ = waited + std::min<std::chrono::nanoseconds>(waited / 8, kMostBetweenLooks);
+    note_elsewhere(op);
+    TR_RETURN_IF_ERROR(compare_calls());
+    TR_RETURN_IF_ERROR(check_peers(op, waited));
+    if (waits && others_moved(wait)) others_moved_at_ = now;
   }
-  TR_RETURN_IF_ERROR(check_same_call(op));
-  TR_RETURN_IF_ERROR(check_peers(op, waited));
-  const auto waited_ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
-  if (waited_ms >= config_.timeout_ms) return Status(Code::kTimeout, hang_report(op, waited));
-  if (config_.warn_ms > 0 && waited_ms >= config_.warn_ms && !warned_) {
+  // A call on the caller's thread takes that thread's deadline; one in a stream took it along.
+  const CallDeadline call = &op == &scratch_ ? call_deadline() : op.deadline;
+  const std::int64_t timeout_ms = call.timeout_ms >= 0 ? call.timeout_ms : config_.timeout_ms;
+  const std::int64_t warn_ms = call.warn_ms >= 0 ? call.warn_ms : config_.warn_ms;
+  const auto idle = std::min<std::chrono::nanoseconds>(waited, now - others_moved_at_);
+  if (timeout_ms > 0 && idle >= milliseconds(timeout_ms))
+    return Status(Code::kTimeout, hang_report(op, waited));
+  if (warn_ms > 0 && waited >= milliseconds(warn_ms) && !warned_) {
     warned_ = true;
     TR_LOG_WARN(rank_, "%s", hang_report(op, waited).c_str());
   }
   return {};
 }
 
-Status Communicator::on_failure(const Operation& op, const Status& cause) {
+Status Communicator::on_failure(const Operation&, const Status& cause) {
   std::lock_guard lock(failure_mutex_);
   if (!failure_.ok()) return failure_;  // aborted, or failed before
   failure_ = cause;
   if (cause.code() == Code::kMismatch) {
     // The peer's call may be on the board only now that its message is here.
-    const Status calls = check_same_call(op);
+    const Status calls = compare_calls();
     if (!calls.ok()) failure_ = calls;
   }
   board_->code.store(static_cast<std::uint32_t>(failure_.code()), std::memory_order_relaxed);
@@ -220,85 +242,15 @@ Status Communicator::on_failure(const Operation& op, const Status& cause) {
   failed_.store(true, std::memory_order_release);  // pairs with async_error
   if (device_ != nullptr) device_->abort();        // what runs on the other engine ends too
   TR_LOG_WARN(rank_, "%s", failure_.message().c_str());
+  save_flight();
   return failure_;
 }
 
 void Communicator::on_complete(const Operation& op) {
+  warned_ = false;
+  if (flight_ != nullptr) flight_->end(op.flight);
   if (op.call.collective == Collective::kSendRecv) return;
   board_->completed.store(op.sequence + 1, std::memory_order_relaxed);
-  board_->waiting_link.store(0, std::memory_order_relaxed);
-  warned_ = false;
-}
-
-namespace {
-
-bool has_window_algorithm(Collective collective) {
-  const auto all = algos::all_algorithms();
-  return std::any_of(all.begin(), all.end(), [&](const algos::Algorithm& a) {
-    return a.windows && a.collective == collective;
-  });
-}
-
-}  // namespace
-
-const char* Communicator::explain() {
-  std::string text = "communicator: rank " + std::to_string(rank_) + " of " +
-                     std::to_string(size_) + ", transport " + transport_->name() + ", " +
-                     std::to_string(engine_->spin()) + " polls before a wait yields, timeout " +
-                     std::to_string(config_.timeout_ms / 1000) + " s\n";
-  if (hosts_->hosts() > 1) text += "hosts: " + hosts_->text() + "\n";
-  text += "memory: " + std::to_string(transport_->mapped_bytes() >> 10) + " KiB mapped, " +
-          std::to_string(transport_->resident_bytes() >> 10) +
-          " KiB resident so far; kernels: " + reduce_target_name() + "\n";
-  for (int r = 0; r < size_; ++r) {
-    if (r != rank_) text += "to rank " + std::to_string(r) + ": " + transport_->describe(r) + "\n";
-  }
-  if (device_ != nullptr) {
-    for (int r = 0; r < size_; ++r) {
-      if (r != rank_)
-        text += "on the device, to rank " + std::to_string(r) + ": " +
-                device_->links().describe(r) + "\n";
-    }
-    text += "on the device: channels " + std::to_string(device_->links().table().channels) +
-            (why_fewer_channels_.empty() ? "" : ", fewer than usual: " + why_fewer_channels_) +
-            "\n";
-    const std::string& why = device_->links().why_no_ll128();
-    if (!why.empty()) text += "no protocol LL128: " + why + "\n";
-    if (!why_no_copies_.empty()) {
-      text += "no copies by copy engines: " + why_no_copies_ + "\n";
-    } else if (config_.copy_engine == 0) {
-      text += "no copies by copy engines: not asked for (TR_OPT_COPY_ENGINE)\n";
-    }
-  }
-  for (int c = 0; c < kNumCollectives; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    if (collective == Collective::kSendRecv) continue;
-    Request r;
-    r.call.collective = collective;
-    ChoiceInput in;
-    in.collective = collective;
-    in.size = size_;
-    in.hosts = &*hosts_;
-    in.ordered = config_.ordered;
-    in.link_bytes = transport_->link_data_bytes(LinkId::Kind::kPair);
-    in.cast_bytes = transport_->link_data_bytes(LinkId::Kind::kCast);
-    in.forced = forced_[c].empty() ? nullptr : forced_[c].c_str();
-    text += std::string(collective_name(collective)) + ":\n" + explain_choices(in);
-    if (device_ != nullptr) {
-      text += " on the device:\n" + explain_device_choices(device_choice_input(in, 1));
-    }
-    // Windows reach the ranks of one host only.
-    if (local_windows_.empty() || hosts_->hosts() > 1 || !has_window_algorithm(collective))
-      continue;
-    in.windows = true;
-    text += " with registered buffers:\n" + explain_choices(in);
-    if (device_ != nullptr) {
-      text += " with registered buffers on the device:\n" +
-              explain_device_choices(device_choice_input(in, 1));
-    }
-  }
-  explanation_ = std::move(text);
-  return explanation_.c_str();
 }
 
 }  // namespace treering

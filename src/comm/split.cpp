@@ -75,7 +75,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
     if (ranks.size() == 1) config.test_hosts.clear();
   }
   SubsetRendezvous group(*this, std::move(ranks), "tr_comm_split");
-  return create(group, config);
+  return create(group, config, family_);
 }
 
 }  // namespace treering

@@ -34,12 +34,16 @@ constexpr std::int64_t kGiB = kKiB * kKiB * kKiB;
 constexpr std::int64_t kMaxWaitMs = 1'000'000'000;
 
 const EnvVar kTable[] = {
-    {"TR_TIMEOUT_S", Kind::kSeconds, &Config::timeout_ms, 10, kMaxWaitMs, 0, nullptr,
-     "deadline of every wait of a communicator"},
+    {"TR_TIMEOUT_S", Kind::kSeconds, &Config::timeout_ms, 10, kMaxWaitMs, 0, "never",
+     "an operation in which nothing has moved for so long is an error"},
     {"TR_INIT_TIMEOUT_S", Kind::kSeconds, &Config::init_timeout_ms, 10, kMaxWaitMs, 0, nullptr,
      "deadline until all ranks of a new communicator have come"},
     {"TR_WARN_S", Kind::kSeconds, &Config::warn_ms, 10, kMaxWaitMs, 0, "never",
-     "a wait longer than this reports who is missing"},
+     "a wait longer than this is reported once: who waits for whom, and why"},
+    {"TR_FLIGHT_RECORDER", Kind::kCount, &Config::flight_recorder, 1, 1 << 20, 0, "none",
+     "last calls of each rank that are kept, for treering status and for a file on an error"},
+    {"TR_FLIGHT_DIR", Kind::kText, &Config::flight_dir, 0, 0, 0, nullptr,
+     "folder of that file; not set: the working directory"},
     {"TR_SPIN", Kind::kCount, &Config::spin, 0, 1'000'000'000, -1, "chosen by cores and ranks",
      "most polls of a wait before it yields its core, fewer where they do not pay; none where it "
      "waits for a rank on that core"},

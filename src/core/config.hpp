@@ -27,10 +27,12 @@ struct AlgoChoice {
 
 struct Config {
   // Waits.
-  std::int64_t timeout_ms = 600'000;       // every wait of a formed communicator
+  std::int64_t timeout_ms = 300'000;       // a formed communicator in which nothing moves; 0: never
   std::int64_t init_timeout_ms = 120'000;  // until all ranks of a communicator have come
-  std::int64_t warn_ms = 30'000;  // a wait longer than this reports who is missing; 0: never
-  std::int64_t spin = -1;         // polls before a wait yields its core; -1: chosen
+  std::int64_t warn_ms = 10'000;           // a wait longer than this is reported once; 0: never
+  std::int64_t spin = -1;                  // polls before a wait yields its core; -1: chosen
+  std::int64_t flight_recorder = 0;        // calls that are kept for reports
+  std::string flight_dir;  // where they go on an error; empty: the working directory
 
   // Links and algorithms. 0: chosen by the library.
   std::int64_t link_bytes = 0;   // slot data of a link between two ranks

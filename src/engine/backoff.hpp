@@ -64,7 +64,7 @@ class Backoff {
   }
 
   // One failed poll. Returns true when the wait is slow enough to look at deadlines and peers:
-  // about every 2 ms at most, never while spinning.
+  // about every millisecond at most, never while spinning.
   bool pause() {
     return pause([] { return false; });
   }
@@ -107,7 +107,7 @@ class Backoff {
   static constexpr auto kYieldFor = std::chrono::milliseconds(4);
   static constexpr unsigned kYieldsPerLook = 8;
   static constexpr unsigned kFewYields = 4;  // more: the other one was busy, on whichever core
-  static constexpr auto kCheckEvery = std::chrono::milliseconds(2);
+  static constexpr auto kCheckEvery = std::chrono::milliseconds(1);
 
   void nap(Clock::time_point now) {
     // An eighth of the time waited so far, so that a wait is never prolonged by much; at most 1 ms.

@@ -100,11 +100,18 @@ class DeviceEngine {
   // What a kernel wrote down when it gave up, or why a copy did; ok if none did.
   virtual Status check() const = 0;
   // Of every wait of the kernels launched from now on.
+  // timeout_ms: more than 0, see device_timeout_ms.
   virtual void set_timeout_ms(std::int64_t timeout_ms) = 0;
   // Kernels that wait give up soon, and so do copies: what they then leave is not what was asked
   // for, so peers must have been told before. Any thread.
   virtual void abort() = 0;
 };
+
+// A kernel's clock knows no never: 0 is a century there.
+constexpr std::int64_t device_timeout_ms(std::int64_t timeout_ms) {
+  constexpr std::int64_t kCenturyMs = 100LL * 366 * 24 * 3600 * 1000;
+  return timeout_ms > 0 ? timeout_ms : kCenturyMs;
+}
 
 Result<std::unique_ptr<DeviceEngine>> make_device_engine(std::unique_ptr<DeviceLinks> links,
                                                          std::int64_t timeout_ms);

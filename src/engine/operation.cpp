@@ -8,6 +8,22 @@ namespace {
 // Below this a streaming store costs more than it saves.
 constexpr std::size_t kMinStreamBytes = 4096;
 
+// The rank that keeps the link full.
+int slowest_reader(const FifoTx& tx, const LinkId& link) {
+  if (link.dst >= 0) return link.dst;
+  int slowest = -1;
+  std::uint64_t lowest = ~std::uint64_t{0};
+  for (std::int32_t i = tx.first_reader; i < tx.end_reader; ++i) {
+    if (i == tx.skip_reader) continue;
+    const std::uint64_t head = tx.heads[i].head.load(std::memory_order_acquire);  // [F6]
+    if (head < lowest) {
+      lowest = head;
+      slowest = i;
+    }
+  }
+  return slowest;
+}
+
 std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return a / b + (a % b != 0); }
 
 bool is_token_step(const PlanStep& step) {
@@ -105,6 +121,9 @@ bool Operation::run(Cursor& at, std::int32_t limit, const Cursor* older) {
     const std::uint64_t slice = at.round * geometry_.slices_per_round + at.slice;
     if (!run_slice(step, slice)) break;
     moved = true;
+    // One thread at a time drives a communicator's operations: no read-modify-write is needed.
+    if (moves != nullptr)
+      moves->store(moves->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (++at.slice == geometry_.slices_per_round) {
       at.slice = 0;
       ++at.step;
@@ -175,10 +194,14 @@ bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
     reduce(args);
   }
   for (int i = 0; i < step.outputs; ++i) {
-    if (out[i].space == Space::kLink) tx_post(*out[i].tx, signature);
+    if (out[i].space != Space::kLink) continue;
+    tx_post(*out[i].tx, signature);
+    out[i].tx->moved_bytes += bytes;
   }
   for (int i = 0; i < step.inputs; ++i) {
-    if (in[i].space == Space::kLink && !in[i].peek) rx_release(*in[i].rx);
+    if (in[i].space != Space::kLink || in[i].peek) continue;
+    rx_release(*in[i].rx);
+    in[i].rx->moved_bytes += bytes;
   }
   return true;
 }
@@ -251,7 +274,9 @@ bool Operation::where(Wait* wait) const {
       wait->number = output ? o[j].tx->next : o[j].rx->next;
       wait->for_credit = output;
       wait->tx = output ? o[j].tx : nullptr;
+      wait->peer = output ? slowest_reader(*o[j].tx, wait->link) : wait->link.src;
       wait->round = at.round;
+      wait->slice = at.slice;
       wait->verb = step.verb;
       wait->chunk = o[j].chunk;
       return true;

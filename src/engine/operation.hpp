@@ -69,6 +69,12 @@ struct Geometry {
   bool stream_out = false;    // and into the receive buffer
 };
 
+// A deadline of one call, in milliseconds; 0: never; negative: the communicator's.
+struct CallDeadline {
+  std::int64_t timeout_ms = -1;
+  std::int64_t warn_ms = -1;
+};
+
 class Operation {
  public:
   // Prepares a run of `plan`. windows: for plans that read or write peers' memory. While is_head is
@@ -96,9 +102,11 @@ class Operation {
     LinkId link;
     std::uint64_t number = 0;    // of the message waited for
     bool for_credit = false;     // a full link: a reader has not read
+    int peer = -1;               // who has not sent, or which reader is furthest behind
     const FifoTx* tx = nullptr;  // then: the link
     Verb verb = Verb::kCopy;
     std::int32_t chunk = 0;
+    std::uint32_t slice = 0;  // of the chunk, in this round
     std::uint64_t round = 0;
   };
   bool where(Wait* wait) const;
@@ -110,6 +118,10 @@ class Operation {
   Call call;
   std::uint64_t sequence = 0;  // number within the communicator, from 0
   bool is_head = true;         // no older operation in flight: every link is its turn
+  // Grows with every slice: the board's, so that others see whether this rank moves. May be null.
+  std::atomic<std::uint64_t>* moves = nullptr;
+  CallDeadline deadline;     // of this call alone
+  std::uint64_t flight = 0;  // its entry in the flight record, if there is one
 
  private:
   struct Cursor {

@@ -372,7 +372,7 @@ def other_commands():
 
     done = treering('env', TR_SPIN='77', TR_JOB_KEY='00' * 16, TR_TIMEOUT='1')
     TAP.check('env lists variables with ranges and values, hides the key, points out slips',
-              done.returncode == 0 and 'TR_TIMEOUT_S  (seconds, default: 600)' in done.stdout
+              done.returncode == 0 and 'TR_TIMEOUT_S  (seconds, default: 300)' in done.stdout
               and 'now: 77' in done.stdout and '00' * 16 not in done.stdout
               and 'TR_TIMEOUT  is set, but there is no such variable' in done.stdout,
               done.stdout, done.stderr)

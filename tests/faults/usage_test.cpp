@@ -93,7 +93,8 @@ TEST_F(Usage, ForcedAlgorithms) {
                tr_comm_set_algorithm(comm_, "allreduce", "ring"));
   EXPECT_EQ(tr_comm_set_algorithm(comm_, "all_reduce", "auto"), TR_SUCCESS);
   EXPECT_ERROR(TR_INVALID_ARGUMENT, "0 or 1", tr_comm_set_option(comm_, TR_OPT_ORDERED, 2));
-  EXPECT_ERROR(TR_INVALID_ARGUMENT, "positive", tr_comm_set_option(comm_, TR_OPT_TIMEOUT_MS, 0));
+  EXPECT_ERROR(TR_INVALID_ARGUMENT, "positive", tr_comm_set_option(comm_, TR_OPT_TIMEOUT_MS, -1));
+  EXPECT_EQ(tr_comm_set_option(comm_, TR_OPT_TIMEOUT_MS, 0), TR_SUCCESS);  // never
 }
 
 TEST_F(Usage, Groups) {

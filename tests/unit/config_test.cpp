@@ -34,9 +34,9 @@ TEST_F(ConfigTest, NothingSetGivesTheDefaults) {
   const auto config = load_config();
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value(), Config{});
-  EXPECT_EQ(config.value().timeout_ms, 600'000);
+  EXPECT_EQ(config.value().timeout_ms, 300'000);
   EXPECT_EQ(config.value().init_timeout_ms, 120'000);
-  EXPECT_EQ(config.value().warn_ms, 30'000);
+  EXPECT_EQ(config.value().warn_ms, 10'000);
 }
 
 TEST_F(ConfigTest, EveryPrintedDefaultReadsBackAsTheDefault) {
@@ -60,7 +60,9 @@ TEST_F(ConfigTest, RowsAreCompleteAndDistinct) {
 TEST_F(ConfigTest, ReadsEachKindOfValue) {
   EXPECT_EQ(load_with("TR_TIMEOUT_S", "2").timeout_ms, 2000);
   EXPECT_EQ(load_with("TR_TIMEOUT_S", "0.25").timeout_ms, 250);
+  EXPECT_EQ(load_with("TR_TIMEOUT_S", "0").timeout_ms, 0);
   EXPECT_EQ(load_with("TR_WARN_S", "0").warn_ms, 0);
+  EXPECT_EQ(load_with("TR_FLIGHT_RECORDER", "100").flight_recorder, 100);
   EXPECT_EQ(load_with("TR_SPIN", "-1").spin, -1);
   EXPECT_EQ(load_with("TR_SPIN", "1000").spin, 1000);
   EXPECT_EQ(load_with("TR_LINK_BYTES", "0").link_bytes, 0);
@@ -88,7 +90,7 @@ TEST_F(ConfigTest, ABadValueIsNamedWithWhatWouldBeRight) {
     const char* value;
     const char* right;
   } kBad[] = {
-      {"TR_TIMEOUT_S", "0", "0.01 to 1000000"},
+      {"TR_TIMEOUT_S", "0.001", "0.01 to 1000000, or 0: never"},
       {"TR_TIMEOUT_S", "-3", "0.01 to 1000000"},
       {"TR_TIMEOUT_S", "10s", "0.01 to 1000000"},
       {"TR_TIMEOUT_S", "nan", "0.01 to 1000000"},

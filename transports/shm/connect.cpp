@@ -177,6 +177,7 @@ Result<std::unique_ptr<Transport>> finish(int rank, const Layout& layout, Own& o
   std::vector<UniqueFd> connections(cards.size());
   TR_ASSIGN_OR_RETURN(std::vector<PeerInfo> peers, meet(rank, own, cards, connections, timeout_ms));
   TR_ASSIGN_OR_RETURN(Liveness liveness, watch(rank, peers, connections));
+  peers[static_cast<std::size_t>(rank)].memory_file = std::move(own.memory_file);
   return std::unique_ptr<Transport>(std::make_unique<ShmTransport>(
       rank, layout, std::move(peers), std::move(liveness), timeout_ms));
 }

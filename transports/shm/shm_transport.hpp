@@ -25,6 +25,7 @@ struct PeerInfo {
   pid_t pid = 0;                 // as this process sees it; 0 = not visible
   UniqueFd own_end;              // kept open where the peer watches a connection, see Liveness
   bool keep_connection = false;  // as in hand_over.hpp
+  UniqueFd memory_file;  // the own rank's: open, so that `treering status` finds it in /proc
 };
 
 class ShmTransport final : public Transport {
