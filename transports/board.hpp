@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/config.hpp"
+
 namespace treering {
 
 enum class RankState : std::uint32_t {
@@ -31,6 +33,30 @@ struct BoardOp {
 inline constexpr int kBoardOps = 16;
 inline constexpr int kCauseBytes = 512;
 
+// What a rank says while the survivors of a communicator agree on who is out (comm/agreement.hpp
+// states the rules). Everything here only grows: numbers rise, bits are set and never cleared, so a
+// reader that comes in the middle of a change has read what was true a moment before. Within a
+// round the sets are stored before the number of the round (release), and read after it (acquire).
+inline constexpr int kVoteWords = kMaxRanks / 64;
+struct BoardVote {
+  std::atomic<std::uint64_t> round;          // that it takes part in; 0: none yet
+  std::atomic<std::uint64_t> spoiled;        // the last round for which it said "spoiled"
+  std::atomic<std::uint64_t> decided_round;  // the last one whose end it knows
+  std::atomic<std::uint64_t> decided_spoiled;
+  std::atomic<std::uint64_t> out[kVoteWords];  // bit r: rank r is out
+  std::atomic<std::uint64_t> decided_out[kVoteWords];
+};
+
+// One packet at a time from this rank to all that take part (comm/board_rendezvous.hpp). `bytes`
+// and `data` are stored before `written` (release), and not again before all have read (acquire).
+inline constexpr int kMailBytes = 1024;
+struct BoardMail {
+  std::atomic<std::uint64_t> written;  // number of the packet that is here
+  std::atomic<std::uint64_t> read;     // the last number that this rank has read of everybody
+  std::uint32_t bytes;
+  char data[kMailBytes];
+};
+
 struct alignas(64) Board {
   std::atomic<RankState> state;
   std::atomic<std::uint32_t> code;  // treering::Code of the failure
@@ -41,6 +67,9 @@ struct alignas(64) Board {
   std::atomic<std::uint64_t> waiting_number;  // message number awaited there
   BoardOp ops[kBoardOps];
   char cause[kCauseBytes];  // of the failure, in words; ends in 0; written once, before state
+  std::atomic<std::uint32_t> left;  // 1: destroyed its communicator, whatever became of it
+  BoardVote vote;
+  BoardMail mail;
   // Where the rank last waited: its core's number + 1; 0: nowhere yet. In a line of its own: peers
   // read it in every wait, and it seldom changes.
   alignas(64) std::atomic<std::int32_t> core;
