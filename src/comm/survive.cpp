@@ -128,7 +128,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   }
   (void)finalize();  // what is in flight ends well, or has failed the communicator
   const std::uint64_t aborts = aborts_.load(std::memory_order_acquire);
-  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  const Deadline deadline = timeout_ms > 0 ? Deadline::after_ms(timeout_ms) : Deadline::never();
   if (survival_ == nullptr) survival_ = std::make_unique<Survival>(rank_, size_);
   Survival& s = *survival_;
   if (s.agreement.is_open()) {

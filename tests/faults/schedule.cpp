@@ -235,6 +235,10 @@ class Actor {
     const bool in_init = s_.moment == Moment::kInit;
     // Rank 0 holds the store, and may be known by that only.
     const bool names_store = s_.victim == 0 && text.find("unique id") != std::string::npos;
+    // Who comes after the others have failed and ended finds nobody, and cannot know why.
+    const bool too_late = in_init && r == TR_REMOTE_ERROR &&
+                          text.find("has formed or failed already") != std::string::npos;
+    if (too_late && s_.fault != Fault::kStopShort) return {};
     switch (s_.fault) {
       case Fault::kStopShort:
         return r == TR_SUCCESS ? "" : said + " (nobody should be harmed)";
@@ -254,9 +258,6 @@ class Actor {
           if (r != TR_REMOTE_ERROR || !names) return said + " (expected: the rank has left)";
           return {};
         }
-        // Who comes after the others have failed and ended finds nobody.
-        if (in_init && r == TR_REMOTE_ERROR && text.find("has ended") != std::string::npos)
-          return {};
         if (r != TR_MISMATCH && !(in_init && r == TR_INVALID_ARGUMENT))
           return said + " (expected a mismatch)";
         return names ? "" : said + " (the rank that differs is not named)";
