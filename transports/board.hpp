@@ -34,11 +34,11 @@ inline constexpr int kBoardOps = 16;
 inline constexpr int kCauseBytes = 512;
 
 // What a rank says while the survivors of a communicator agree on who is out (comm/agreement.hpp
-// states the rules). Everything here only grows: numbers rise, bits are set and never cleared, so a
-// reader that comes in the middle of a change has read what was true a moment before. Within a
-// round the sets are stored before the number of the round (release), and read after it (acquire).
+// states the rules). Written and read as a whole: `guard`, the first double word, is 0 while the
+// rest is being written, and greater after each change.
 inline constexpr int kVoteWords = kMaxRanks / 64;
 struct BoardVote {
+  std::atomic<std::uint64_t> guard;
   std::atomic<std::uint64_t> round;          // that it takes part in; 0: none yet
   std::atomic<std::uint64_t> spoiled;        // the last round for which it said "spoiled"
   std::atomic<std::uint64_t> decided_round;  // the last one whose end it knows
@@ -47,12 +47,11 @@ struct BoardVote {
   std::atomic<std::uint64_t> decided_out[kVoteWords];
 };
 
-// One packet at a time from this rank to all that take part (comm/board_rendezvous.hpp). `bytes`
-// and `data` are stored before `written` (release), and not again before all have read (acquire).
+// One packet at a time from this rank to all that take part (comm/board_rendezvous.hpp). `number`
+// guards the rest: 0 while it is written. It is written anew only when all have read it.
 inline constexpr int kMailBytes = 1024;
 struct BoardMail {
-  std::atomic<std::uint64_t> written;  // number of the packet that is here
-  std::atomic<std::uint64_t> read;     // the last number that this rank has read of everybody
+  std::atomic<std::uint64_t> number;  // of the packet that is here
   std::uint32_t bytes;
   char data[kMailBytes];
 };
@@ -70,6 +69,7 @@ struct alignas(64) Board {
   std::atomic<std::uint32_t> left;  // 1: destroyed its communicator, whatever became of it
   BoardVote vote;
   BoardMail mail;
+  std::atomic<std::uint64_t> mail_read;  // number of the last packet that it has read of everybody
   // Where the rank last waited: its core's number + 1; 0: nowhere yet. In a line of its own: peers
   // read it in every wait, and it seldom changes.
   alignas(64) std::atomic<std::int32_t> core;

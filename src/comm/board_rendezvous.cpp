@@ -9,7 +9,8 @@
 namespace treering {
 namespace {
 
-// A set into words that others read; bits are only added.
+// Release and acquire at each word: what is read is never newer than the guard that is read after
+// it.
 void store_set(std::atomic<std::uint64_t>* words, const RankSet& set) {
   for (std::size_t i = 0; i < set.words().size(); ++i) {
     words[i].store(set.words()[i], std::memory_order_release);  // pairs with load_set
@@ -26,39 +27,39 @@ RankSet load_set(const std::atomic<std::uint64_t>* words, int size) {
 
 }  // namespace
 
-// Each store releases what stands above it; load_vote goes the other way round.
 void store_vote(BoardVote& board, const Vote& vote) {
-  store_set(board.decided_out, vote.decided_out);
-  board.decided_spoiled.store(vote.decided_spoiled, std::memory_order_release);
-  board.decided_round.store(vote.decided_round, std::memory_order_release);
-  board.spoiled.store(vote.spoiled, std::memory_order_release);
-  store_set(board.out, vote.out);
+  const std::uint64_t guard = board.guard.load(std::memory_order_relaxed);
+  board.guard.store(0, std::memory_order_relaxed);
+  // All of these pair with load_vote.
   board.round.store(vote.round, std::memory_order_release);
+  board.spoiled.store(vote.spoiled, std::memory_order_release);
+  board.decided_round.store(vote.decided_round, std::memory_order_release);
+  board.decided_spoiled.store(vote.decided_spoiled, std::memory_order_release);
+  store_set(board.out, vote.out);
+  store_set(board.decided_out, vote.decided_out);
+  board.guard.store(guard + 1, std::memory_order_release);
 }
 
-// An opinion of the next round is never taken for one of this: who has one has stored the end of
-// this round before, and that is read last.
-Vote load_vote(const BoardVote& board, int size) {
-  Vote vote;
-  vote.round = board.round.load(std::memory_order_acquire);
-  vote.out = load_set(board.out, size);
-  vote.spoiled = board.spoiled.load(std::memory_order_acquire);
-  std::uint64_t again = board.decided_round.load(std::memory_order_acquire);
-  do {
-    vote.decided_round = again;
-    vote.decided_spoiled = board.decided_spoiled.load(std::memory_order_acquire);
-    vote.decided_out = load_set(board.decided_out, size);
-    again = board.decided_round.load(std::memory_order_acquire);
-  } while (again != vote.decided_round);
-  return vote;
+void load_vote(const BoardVote& board, int size, Vote* vote) {
+  const std::uint64_t guard = board.guard.load(std::memory_order_acquire);  // pairs with store_vote
+  if (guard == 0) return;
+  Vote read;
+  read.round = board.round.load(std::memory_order_acquire);
+  read.spoiled = board.spoiled.load(std::memory_order_acquire);
+  read.decided_round = board.decided_round.load(std::memory_order_acquire);
+  read.decided_spoiled = board.decided_spoiled.load(std::memory_order_acquire);
+  read.out = load_set(board.out, size);
+  read.decided_out = load_set(board.decided_out, size);
+  if (board.guard.load(std::memory_order_relaxed) == guard) *vote = std::move(read);
 }
 
 BoardRendezvous::BoardRendezvous(std::vector<Board*> boards, std::vector<int> members, int own_rank,
-                                 std::uint64_t attempt, Check check)
+                                 std::uint64_t attempt, Check check, Push push)
     : boards_(std::move(boards)),
       members_(std::move(members)),
       check_(std::move(check)),
-      packet_(attempt << 32) {
+      push_(std::move(push)),
+      packet_(attempt << 20) {
   rank_ =
       static_cast<int>(std::find(members_.begin(), members_.end(), own_rank) - members_.begin());
 }
@@ -80,17 +81,22 @@ Status BoardRendezvous::exchange_packets(const char* data, std::size_t bytes,
                                          std::vector<std::string>& all) {
   ++packet_;
   BoardMail& mine = boards_[members_[rank_]]->mail;
+  mine.number.store(0, std::memory_order_relaxed);
   mine.bytes = static_cast<std::uint32_t>(bytes);
   std::memcpy(mine.data, data, bytes);
-  mine.written.store(packet_, std::memory_order_release);
+  mine.number.store(packet_, std::memory_order_release);  // pairs with wait
+  push_();
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const BoardMail& theirs = boards_[members_[i]]->mail;
-    TR_RETURN_IF_ERROR(wait(theirs.written, members_[i]));
+    TR_RETURN_IF_ERROR(wait(theirs.number, members_[i]));
     all[i].append(theirs.data, std::min<std::size_t>(theirs.bytes, kMailBytes));
   }
-  mine.read.store(packet_, std::memory_order_release);
+  boards_[members_[rank_]]->mail_read.store(packet_, std::memory_order_release);  // pairs with wait
+  push_();
   // Nobody may write its next packet before all have read this one.
-  for (const int member : members_) TR_RETURN_IF_ERROR(wait(boards_[member]->mail.read, member));
+  for (const int member : members_) {
+    TR_RETURN_IF_ERROR(wait(boards_[member]->mail_read, member));
+  }
   return {};
 }
 
@@ -103,7 +109,7 @@ Result<std::vector<std::string>> BoardRendezvous::all_gather(const std::string& 
   std::uint64_t longest = 0;
   for (const std::string& text : lengths) {
     std::uint64_t one = 0;
-    if (text.size() != sizeof one) return internal_error("a length of another size on a board");
+    if (text.size() != sizeof one) return remote_error("a rank goes on without this one");
     std::memcpy(&one, text.data(), sizeof one);
     longest = std::max(longest, one);
   }

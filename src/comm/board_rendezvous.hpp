@@ -19,9 +19,10 @@
 
 namespace treering {
 
-// In the order that BoardVote asks for. Any thread may read while the owner writes.
+// Any thread may read while the owner writes.
 void store_vote(BoardVote& board, const Vote& vote);
-Vote load_vote(const BoardVote& board, int size);
+// Leaves *vote as it is where the rank has published nothing yet, or is just writing.
+void load_vote(const BoardVote& board, int size, Vote* vote);
 
 // Over `members` of `boards`, this rank among them; the index is the rank here.
 class BoardRendezvous final : public Rendezvous {
@@ -29,11 +30,13 @@ class BoardRendezvous final : public Rendezvous {
   // What every wait asks from time to time: an error ends it. `member`: the rank waited for, of the
   // old communicator.
   using Check = std::function<Status(int member)>;
+  // Sees that the others learn what has changed on the own board.
+  using Push = std::function<void()>;
 
   // boards: of all ranks of the old communicator. attempt: the same number on all members, greater
   // than that of every attempt before; all members have left that one.
   BoardRendezvous(std::vector<Board*> boards, std::vector<int> members, int own_rank,
-                  std::uint64_t attempt, Check check);
+                  std::uint64_t attempt, Check check, Push push);
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   Result<std::vector<std::string>> all_gather(const std::string& blob) override;
@@ -48,8 +51,9 @@ class BoardRendezvous final : public Rendezvous {
   std::vector<Board*> boards_;
   std::vector<int> members_;
   Check check_;
+  Push push_;
   int rank_ = 0;
-  std::uint64_t packet_;  // number of the last one
+  std::uint64_t packet_;  // number of the last one: the attempt, then 20 bits for its packets
 };
 
 }  // namespace treering

@@ -117,6 +117,7 @@ void Communicator::mark_left() {
     board_->state.store(RankState::kFinalized, std::memory_order_release);
   }
   board_->left.store(1, std::memory_order_release);  // pairs with has_gone
+  transport_->push_board();
 }
 
 Status Communicator::check_process() const {

@@ -187,6 +187,7 @@ class Communicator final : public EngineOwner,
   Status decide(Survival& s, Deadline deadline, std::int64_t timeout_ms, std::uint64_t aborts);
   Result<std::shared_ptr<Communicator>> form(const Survival& s, Deadline deadline,
                                              std::uint64_t aborts);
+  void publish(const Survival& s);
   void retire(const char* why);
 
   // comm/report.cpp: the texts.

@@ -37,6 +37,7 @@ bool Communicator::has_gone(int rank) {
 }
 
 RankSet Communicator::gone_ranks() {
+  (void)transport_->check_peers();  // copies of boards on other hosts become fresh by it
   RankSet gone(size_);
   for (int r = 0; r < size_; ++r) {
     if (r != rank_ && has_gone(r)) gone.add(r);
@@ -50,6 +51,11 @@ Status Communicator::check_interrupted(std::uint64_t aborts, const char* call) c
                                     std::to_string(rank_) + ")");
 }
 
+void Communicator::publish(const Survival& s) {
+  store_vote(board_->vote, s.agreement.vote());
+  transport_->push_board();
+}
+
 // Looks until the open round is decided.
 Status Communicator::decide(Survival& s, Deadline deadline, std::int64_t timeout_ms,
                             std::uint64_t aborts) {
@@ -59,10 +65,11 @@ Status Communicator::decide(Survival& s, Deadline deadline, std::int64_t timeout
   for (;;) {
     const RankSet ended = gone_ranks();  // before the votes are read, see agreement.hpp
     for (int r = 0; r < size_; ++r) {
-      if (r != rank_) votes[r] = load_vote(transport_->board(r).vote, size_);
+      if (r != rank_) load_vote(transport_->board(r).vote, size_, &votes[r]);
     }
+    const Vote before = s.agreement.vote();
     const bool decided = s.agreement.look(ended, votes);
-    store_vote(board_->vote, s.agreement.vote());
+    if (s.agreement.vote() != before) publish(s);
     if (decided) return {};
     TR_RETURN_IF_ERROR(check_interrupted(aborts, "tr_comm_shrink"));
     if (deadline.expired()) {
@@ -95,14 +102,16 @@ Result<std::shared_ptr<Communicator>> Communicator::form(const Survival& s, Dead
     TR_RETURN_IF_ERROR(check_interrupted(aborts, "tr_comm_shrink"));
     if (member == rank_) return {};
     if (has_gone(member)) return remote_error("rank " + std::to_string(member) + " ended");
-    // Pairs with store_vote.
-    if (boards[member]->vote.round.load(std::memory_order_acquire) > attempt) {
+    Vote vote;
+    load_vote(boards[member]->vote, size_, &vote);
+    if (vote.round > attempt) {
       return remote_error("rank " + std::to_string(member) + " has given this attempt up");
     }
     if (!deadline.expired()) return {};
     return Status(Code::kTimeout, "rank " + std::to_string(member) + " does not answer");
   };
-  BoardRendezvous rendezvous(boards, members, rank_, attempt, check);
+  BoardRendezvous rendezvous(boards, members, rank_, attempt, check,
+                             [this] { transport_->push_board(); });
   Config config = config_;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
   config.init_timeout_ms = std::clamp<std::int64_t>(left, 1, config_.init_timeout_ms);
@@ -136,7 +145,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   } else {
     s.agreement.propose(out, false);
   }
-  store_vote(board_->vote, s.agreement.vote());
+  publish(s);
   for (;;) {
     TR_RETURN_IF_ERROR(decide(s, deadline, timeout_ms, aborts));
     if (s.agreement.is_out()) {
@@ -162,7 +171,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     if (formed.ok()) s.candidate = std::move(formed).value();
     if (!s.why.ok()) TR_LOG_INFO(rank_, "shrink: %s", s.why.message().c_str());
     s.agreement.propose(gone_ranks(), !s.why.ok());
-    store_vote(board_->vote, s.agreement.vote());
+    publish(s);
   }
   s.done = true;
   retire("the communicator was shrunk; destroy it and use the new one");
