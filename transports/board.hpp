@@ -14,6 +14,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/config.hpp"
+
 namespace treering {
 
 enum class RankState : std::uint32_t {
@@ -75,6 +77,29 @@ struct BoardLink {
   std::atomic<std::uint64_t> bytes;
 };
 
+// What a rank says while the survivors of a communicator agree on who is out (comm/agreement.hpp
+// states the rules). Written and read as a whole: `guard`, the first double word, is 0 while the
+// rest is being written, and greater after each change.
+inline constexpr int kVoteWords = kMaxRanks / 64;
+struct BoardVote {
+  std::atomic<std::uint64_t> guard;
+  std::atomic<std::uint64_t> round;          // that it takes part in; 0: none yet
+  std::atomic<std::uint64_t> spoiled;        // the last round for which it said "spoiled"
+  std::atomic<std::uint64_t> decided_round;  // the last one whose end it knows
+  std::atomic<std::uint64_t> decided_spoiled;
+  std::atomic<std::uint64_t> out[kVoteWords];  // bit r: rank r is out
+  std::atomic<std::uint64_t> decided_out[kVoteWords];
+};
+
+// One packet at a time from this rank to all that take part (comm/board_rendezvous.hpp). `number`
+// guards the rest: 0 while it is written. It is written anew only when all have read it.
+inline constexpr int kMailBytes = 1024;
+struct BoardMail {
+  std::atomic<std::uint64_t> number;  // of the packet that is here
+  std::uint32_t bytes;
+  char data[kMailBytes];
+};
+
 struct alignas(64) Board {
   std::atomic<RankState> state;
   std::atomic<std::uint32_t> code;  // treering::Code of the failure
@@ -95,6 +120,10 @@ struct alignas(64) Board {
   BoardOp ops[kBoardOps];
   BoardLink links[kBoardLinks];
   char cause[kCauseBytes];  // of the failure, in words; ends in 0; written once, before state
+  std::atomic<std::uint32_t> left;  // 1: destroyed its communicator, whatever became of it
+  BoardVote vote;
+  BoardMail mail;
+  std::atomic<std::uint64_t> mail_read;  // number of the last packet that it has read of everybody
   // Where the rank last waited: its core's number + 1; 0: nowhere yet. In a line of its own: peers
   // read it in every wait, and it seldom changes.
   alignas(64) std::atomic<std::int32_t> core;

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to its limit; a full one is tried again
 constexpr int kRetryMs = 2;
+constexpr int kAskMs = 50;  // Interrupted
 // Gifts on their way at a time: bounds this process's descriptors whatever the number of ranks.
 constexpr std::size_t kMaxInFlight = 64;
 
@@ -114,13 +115,15 @@ std::optional<Arrival> receive_packet(int socket) {
 class Exchange {
  public:
   Exchange(int rank, int file, const Doorbell& doorbell, UniqueFd listener,
-           const std::vector<Neighbour>& neighbours, const TakeFile& take)
+           const std::vector<Neighbour>& neighbours, const TakeFile& take,
+           const Interrupted& interrupted)
       : rank_(rank),
         file_(file),
         doorbell_(doorbell),
         listener_(std::move(listener)),
         neighbours_(neighbours),
         take_(take),
+        interrupted_(interrupted),
         pairs_(neighbours.size()),
         received_(neighbours.size()) {}
 
@@ -133,7 +136,13 @@ class Exchange {
         note(timed_out(timeout_ms));
         break;
       }
-      wait(all_sent ? deadline.poll_ms() : std::min(kRetryMs, deadline.poll_ms()));
+      if (interrupted_ && interrupted_()) {
+        note(Status(Code::kAborted,
+                    "the hand-over of shared memory was ended by tr_comm_abort on this rank"));
+        break;
+      }
+      const int left_ms = deadline.is_never() ? kAskMs : std::min(kAskMs, deadline.poll_ms());
+      wait(all_sent ? left_ms : std::min(kRetryMs, left_ms));
     }
     if (!first_error_.ok()) return first_error_;
     return std::move(received_);
@@ -295,6 +304,7 @@ class Exchange {
   UniqueFd listener_;
   const std::vector<Neighbour>& neighbours_;
   const TakeFile& take_;
+  const Interrupted& interrupted_;
   std::vector<Pair> pairs_;         // by neighbour
   std::vector<Received> received_;  // by neighbour
   std::vector<UniqueFd> callers_;   // accepted, nothing received yet
@@ -319,8 +329,10 @@ Result<HandOver> HandOver::open() {
 
 Result<std::vector<Received>> HandOver::run(int rank, int file,
                                             const std::vector<Neighbour>& neighbours,
-                                            const TakeFile& take, int timeout_ms) {
-  return Exchange(rank, file, doorbell_, std::move(listener_), neighbours, take).run(timeout_ms);
+                                            const TakeFile& take, int timeout_ms,
+                                            const Interrupted& interrupted) {
+  return Exchange(rank, file, doorbell_, std::move(listener_), neighbours, take, interrupted)
+      .run(timeout_ms);
 }
 
 }  // namespace treering

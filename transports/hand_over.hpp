@@ -44,6 +44,9 @@ struct Received {
 // time, whatever the number of neighbours.
 using TakeFile = std::function<Status(std::size_t i, UniqueFd file)>;
 
+// Asked several times a second while waiting: true ends the hand-over with kAborted.
+using Interrupted = std::function<bool()>;
+
 class HandOver {
  public:
   // Starts to listen; callers may come from now on.
@@ -55,7 +58,8 @@ class HandOver {
   // on with the other neighbours after a failure, one of `take` too, so that one failing pair costs
   // nobody else the deadline; returns the first failure. Collective over the neighbours; once.
   Result<std::vector<Received>> run(int rank, int file, const std::vector<Neighbour>& neighbours,
-                                    const TakeFile& take, int timeout_ms);
+                                    const TakeFile& take, int timeout_ms,
+                                    const Interrupted& interrupted = {});
 
  private:
   HandOver(Doorbell doorbell, UniqueFd listener)

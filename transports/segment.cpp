@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,6 +43,12 @@ Result<UniqueFd> create_memory_file(std::size_t bytes) {
   UniqueFd fd(::memfd_create("treering", kFlags | MFD_NOEXEC_SEAL));
   if (!fd.valid() && errno == EINVAL) fd.reset(::memfd_create("treering", kFlags));  // before 6.3
   if (!fd.valid()) return system_error(what + " (memfd_create)", errno);
+  // Beyond this limit ftruncate does not fail, it kills (SIGXFSZ).
+  rlimit size{};
+  if (::getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur < bytes)
+    return system_error(
+        what + ": files may have " + std::to_string(size.rlim_cur) + " bytes at most (ulimit -f)",
+        EFBIG);
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     return system_error(what + " (ftruncate)", errno);
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)

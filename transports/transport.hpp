@@ -39,6 +39,8 @@ class Transport {
   virtual std::size_t link_data_bytes(LinkId::Kind kind) const = 0;
 
   virtual Board& board(int rank) = 0;
+  // This rank's state has changed in a way that peers must learn at once. Any thread; never blocks.
+  virtual void push_board() {}
 
   // Slow path of a wait, at most every few milliseconds: has a peer process ended? An error names
   // it. A peer that finalized first is no error here. Any thread, as has_ended.

@@ -18,8 +18,9 @@
  * Errors: TR_INVALID_ARGUMENT, TR_INVALID_USAGE and TR_UNSUPPORTED mean that nothing happened and
  * the communicator is as before. TR_SYSTEM_ERROR, TR_REMOTE_ERROR, TR_TIMEOUT, TR_MISMATCH and
  * TR_ABORTED leave the communicator failed: every later call on it returns the same error; the
- * other ranks get one as soon as they wait for this rank. Destroy it. Received data is undefined
- * after them.
+ * other ranks get one as soon as they wait for this rank. The error names the first cause, on every
+ * rank. Destroy it, after tr_comm_shrink if the ranks that are left should go on. Received data is
+ * undefined after them.
  */
 #ifndef TREERING_TREERING_H_
 #define TREERING_TREERING_H_
@@ -46,7 +47,8 @@ typedef enum {
   TR_INVALID_ARGUMENT = 1, /* a null pointer, absurd count, unknown type or operator, wrong root */
   TR_INVALID_USAGE = 2,    /* destroyed handle, two threads at once, call order, process forked */
   TR_UNSUPPORTED = 3,    /* legal request that this build or machine cannot do; the text says why */
-  TR_SYSTEM_ERROR = 4,   /* the operating system refused something; the text has errno in words */
+  TR_SYSTEM_ERROR = 4,   /* the operating system refused something; the text has errno in words. Or
+                            an operator of the program's threw an exception */
   TR_REMOTE_ERROR = 5,   /* another rank died, left or failed; the text names it */
   TR_TIMEOUT = 6,        /* the deadline passed; the text says which rank did not do what */
   TR_MISMATCH = 7,       /* ranks called different operations, counts, types or roots */
@@ -130,9 +132,38 @@ TR_API tr_result_t tr_comm_finalize(tr_comm_t comm);
  * have called different operations and no call has said so yet; comm is freed all the same. A
  * destroyed or garbage handle: TR_INVALID_USAGE. */
 TR_API tr_result_t tr_comm_destroy(tr_comm_t comm);
-/* Makes every operation on comm, on every rank, return TR_ABORTED soon, and never blocks. The
- * communicator must still be destroyed. */
+/* Makes every operation on comm, on every rank, return TR_ABORTED soon, and never blocks: not for a
+ * peer, whatever it does. What waits on this rank (a call, a stream, a group, a split, shrink or
+ * registration under way) returns within a second. A communicator that has failed before keeps its
+ * first cause. It must still be destroyed; destroying it does not wait for other ranks either. */
 TR_API tr_result_t tr_comm_abort(tr_comm_t comm);
+/* Collective over the ranks of comm that are left: those whose process lives and that have not
+ * destroyed it. They agree on who is left, and get a communicator of their own, ordered as in comm
+ * (tr_comm_rank of it says the new number). comm may have failed or been aborted: that is what this
+ * is for; it works whichever ranks died, one that held the store or rank 0 too, and when another
+ * dies meanwhile. Either all that survive the call get *newcomm or none: an error means that this
+ * rank has none. A rank that is waiting for one in here gets TR_REMOTE_ERROR and should come as
+ * well. Operations in flight end first, or fail comm. Afterwards comm is only to be destroyed, and
+ * so are its windows; options set on comm hold in *newcomm, forced algorithms do not.
+ *
+ * Waits for ranks that live but do not call, up to comm's deadline (TR_OPT_TIMEOUT_MS); then
+ * TR_TIMEOUT names them, and the same call may be made again, to go on waiting. tr_comm_abort ends
+ * it. */
+TR_API tr_result_t tr_comm_shrink(tr_comm_t comm, tr_comm_t* newcomm);
+/* As tr_comm_shrink, and the `count` ranks of comm in `without` are out, though they may live
+ * (stopped, hung, or no longer wanted). It is enough that one rank names them. One of them that
+ * calls, too, gets TR_REMOTE_ERROR. timeout_ms: how long to wait for the others; 0: comm's
+ * deadline. */
+TR_API tr_result_t tr_comm_shrink_without(tr_comm_t comm, const int* without, int count,
+                                          int64_t timeout_ms, tr_comm_t* newcomm);
+/* Collective over comm and new ranks: a communicator of `newsize` ranks. The ranks of comm keep
+ * their numbers and pass the same id (tr_get_unique_id on one of them, sent to the others and to
+ * those that join); the new ones call tr_comm_init_rank(&c, newsize, id, rank) with the ranks from
+ * comm's size on. Blocks until all have come or the deadline passes (TR_INIT_TIMEOUT_S), which
+ * names the missing ranks. Settings are those of the environment, as for tr_comm_init_rank: what
+ * was set on comm by calls the new ranks cannot know. comm must not have failed (shrink it first),
+ * and goes on working. */
+TR_API tr_result_t tr_comm_grow(tr_comm_t comm, int newsize, tr_unique_id_t id, tr_comm_t* newcomm);
 /* *error: TR_SUCCESS, or why comm has failed. Also looks whether ranks have called different
  * operations that no rank has waited in, such as broadcasts from different roots. */
 TR_API tr_result_t tr_comm_get_async_error(tr_comm_t comm, tr_result_t* error);
@@ -199,7 +230,8 @@ TR_API tr_result_t tr_op_create_premul_sum(tr_op_t* op, double factor);
 /* combine(acc, in, count, type, user): acc[i] = acc[i] (op) in[i]; acc is the fold of lower ranks.
  * Called on the thread that makes progress, possibly on pieces of the vector, at any element
  * alignment. commutative = 0: the fold is in rank order. It must be associative, and it must not
- * call the library. */
+ * call the library. An exception that it throws fails the communicator (TR_SYSTEM_ERROR, with its
+ * text) and goes no further. */
 typedef void (*tr_combine_fn)(void* acc, const void* in, size_t count, tr_type_t type, void* user);
 TR_API tr_result_t tr_op_create(tr_op_t* op, tr_combine_fn combine, int commutative, void* user);
 TR_API tr_result_t tr_op_destroy(tr_op_t op);

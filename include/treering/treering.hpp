@@ -15,6 +15,7 @@
 // operation are those of the C API.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -127,6 +128,24 @@ class Communicator {
   Result<Communicator> split(int color, int key) {
     tr_comm_t raw = nullptr;
     if (const auto code = tr_comm_split(get(), color, key, &raw)) return Error::last(code);
+    return adopt(raw);
+  }
+  // Collective over the ranks that are left, also when this communicator has failed; see
+  // tr_comm_shrink. `without`: ranks that are out though they may live. Destroy this one
+  // afterwards.
+  Result<Communicator> shrink(std::span<const int> without = {},
+                              std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
+    tr_comm_t raw = nullptr;
+    if (const auto code = tr_comm_shrink_without(
+            get(), without.data(), static_cast<int>(without.size()), timeout.count(), &raw)) {
+      return Error::last(code);
+    }
+    return adopt(raw);
+  }
+  // Collective over this communicator and the new ranks, which call create(newsize, id, rank).
+  Result<Communicator> grow(int newsize, const tr_unique_id_t& id) {
+    tr_comm_t raw = nullptr;
+    if (const auto code = tr_comm_grow(get(), newsize, id, &raw)) return Error::last(code);
     return adopt(raw);
   }
   // Empty, as one that was moved from: rank 0 of 1, and every call answers TR_INVALID_ARGUMENT.

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/made.hpp"
 #include "api/shim.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "comm/call_deadline.hpp"
@@ -18,12 +19,6 @@ namespace {
 Status no_group(const char* what) {
   return in_group() ? invalid_usage(std::string(what) + " is not allowed inside a group")
                     : Status{};
-}
-
-Status publish(Result<std::shared_ptr<Communicator>> made, tr_comm_t* comm) {
-  if (!made.ok()) return made.status();
-  *comm = add_comm(std::move(made).value());
-  return *comm != nullptr ? Status{} : unsupported("too many communicators in this process");
 }
 
 Status check_size(int size, int rank) {
@@ -68,7 +63,7 @@ Status init_rank(tr_comm_t* comm, int size, const IdBytes& id, int rank) {
   TR_ASSIGN_OR_RETURN(const Config config, load_config());
   TR_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous,
                       join_root(id, size, rank, config));
-  return publish(Communicator::create(*rendezvous, config), comm);
+  return hand_out(Communicator::create(*rendezvous, config), comm);
 }
 
 }  // namespace
@@ -103,7 +98,7 @@ tr_result_t tr_comm_init_env(tr_comm_t* comm) {
     TR_ASSIGN_OR_RETURN(const Config config, load_config());
     TR_ASSIGN_OR_RETURN(const LaunchEnv env, launch_env(config));
     TR_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, join_env(env, config));
-    return publish(Communicator::create(*rendezvous, config), comm);
+    return hand_out(Communicator::create(*rendezvous, config), comm);
   });
 }
 
@@ -141,7 +136,7 @@ tr_result_t tr_comm_split(tr_comm_t comm, int color, int key, tr_comm_t* newcomm
     CommCall call;
     TR_RETURN_IF_ERROR(call.enter(comm));
     TR_ASSIGN_OR_RETURN(std::shared_ptr<Communicator> made, call.comm().split(color, key));
-    return made == nullptr ? Status{} : publish(std::move(made), newcomm);
+    return made == nullptr ? Status{} : hand_out(std::move(made), newcomm);
   });
 }
 

@@ -1,7 +1,8 @@
 // Rendezvous: how the ranks of a communicator-to-be exchange small blobs before any link exists.
 //
-// Two kinds: over the TCP store of the unique id (bootstrap/store.hpp), and over an existing
-// communicator (comm/), which tr_comm_split and tr_comm_register use.
+// Three kinds: over the TCP store of the unique id (bootstrap/store.hpp), over an existing
+// communicator (comm/), which tr_comm_split and tr_comm_register use, and over the boards of one
+// that has failed, for tr_comm_shrink.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,9 @@ class Rendezvous {
   // in length, up to 64 KiB each. Blocks until all have come or the deadline passes; the error then
   // names the ranks that did not come. Not for the call path: it allocates and makes system calls.
   virtual Result<std::vector<std::string>> all_gather(const std::string& blob) = 0;
+  // Ranks that have met wait for each other elsewhere, too. True: give up, because of
+  // tr_comm_abort. Any thread.
+  virtual bool interrupted() const { return false; }
 };
 
 }  // namespace treering

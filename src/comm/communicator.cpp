@@ -142,6 +142,8 @@ void Communicator::mark_left() {
   if (board_->state.load(std::memory_order_relaxed) <= RankState::kLive) {
     board_->state.store(RankState::kFinalized, std::memory_order_release);
   }
+  board_->left.store(1, std::memory_order_release);  // pairs with has_gone
+  transport_->push_board();
 }
 
 Status Communicator::check_process() const {
@@ -385,6 +387,7 @@ bool Communicator::waits_in_vain(const Operation& op) {
 }
 
 void Communicator::abort() {
+  aborts_.fetch_add(1, std::memory_order_release);  // pairs with check_interrupted
   {
     std::lock_guard lock(failure_mutex_);
     if (failure_.ok()) {

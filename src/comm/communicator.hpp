@@ -21,9 +21,12 @@
 #include "bootstrap/rendezvous.hpp"
 #include "comm/flight.hpp"
 #include "comm/placement.hpp"
+#include "comm/rank_set.hpp"
 #include "comm/request.hpp"
 #include "comm/stream.hpp"
+#include "comm/survival.hpp"
 #include "core/config.hpp"
+#include "core/deadline.hpp"
 #include "core/host_map.hpp"
 #include "core/status.hpp"
 #include "engine/device_engine.hpp"
@@ -100,6 +103,12 @@ class Communicator final : public EngineOwner,
 
   // Collective; colour < 0: nullptr.
   Result<std::shared_ptr<Communicator>> split(int color, int key);
+  // comm/survive.cpp. Collective over the ranks that are left: a communicator of them, also when
+  // this one has failed. `without`: ranks that are out though they may live. timeout_ms 0: the
+  // communicator's. After it, this object is only to be destroyed.
+  Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& without,
+                                               std::int64_t timeout_ms);
+  const Config& config() const { return config_; }
   Result<int> register_window(void* ptr, std::size_t bytes);  // its index
   Status deregister_window(int index);
 
@@ -126,6 +135,7 @@ class Communicator final : public EngineOwner,
   // Tells the peers that this rank will do no more; at destruction and at the process's exit.
   void mark_left();
   void abort();
+  bool was_aborted() const { return aborted_.load(std::memory_order_acquire); }  // pairs with abort
   Status async_error() const override;
   // Beyond async_error: did ranks call different operations that nobody waited in?
   Status check_past_calls();
@@ -165,6 +175,7 @@ class Communicator final : public EngineOwner,
   Result<DevicePlan> device_plan_for(const Request& request) const;
   void* use_stream(Stream* stream);
 
+  Config config_of(const std::vector<int>& ranks) const;
   ChoiceInput choice_input(const Request& request) const;
   Result<Choice> choose_for(const Request& request) const;
   Result<const Plan*> plan_for(const Request& request, const Choice& choice);
@@ -181,6 +192,16 @@ class Communicator final : public EngineOwner,
   Result<bool> register_on_device(const void* ptr, Rendezvous& all) const;
   Status find_windows(Request& request) const;
   bool in_windows(const Request& request) const;
+
+  // comm/survive.cpp
+  bool has_gone(int rank);  // its process ended, or it destroyed its communicator
+  RankSet gone_ranks();
+  Status check_interrupted(std::uint64_t aborts, const char* call) const;
+  Status decide(Survival& s, Deadline deadline, std::int64_t timeout_ms, std::uint64_t aborts);
+  Result<std::shared_ptr<Communicator>> form(const Survival& s, Deadline deadline,
+                                             std::uint64_t aborts);
+  void publish(const Survival& s);
+  void retire(const char* why);
 
   // comm/report.cpp: the texts.
   std::string describe(const Operation& op) const;
@@ -268,6 +289,8 @@ class Communicator final : public EngineOwner,
   std::atomic<bool> own_entry_{false};
   std::atomic<bool>* entry_ = &own_entry_;
   std::atomic<bool> aborted_{false};
+  std::atomic<std::uint64_t> aborts_{0};  // calls of abort: ends a shrink that was under way
+  std::unique_ptr<Survival> survival_;
   std::atomic<bool> failed_{false};  // release: failure_ is set
   mutable std::mutex failure_mutex_;
   Status failure_;
@@ -282,6 +305,7 @@ class SubsetRendezvous final : public Rendezvous {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   Result<std::vector<std::string>> all_gather(const std::string& blob) override;
+  bool interrupted() const override { return parent_.was_aborted(); }
 
  private:
   Communicator& parent_;

@@ -27,10 +27,12 @@ void copy_board(const Board& from, std::byte* to) {
   const bool has_failed = from.state.load(std::memory_order_acquire) == RankState::kFailed;
   for (std::size_t at = 0; at < sizeof(Board); at += sizeof(std::uint64_t)) {
     const bool in_cause = at >= offsetof(Board, cause) && at < offsetof(Board, cause) + kCauseBytes;
+    // Of no use once it has been read, and its bytes are no atomics.
+    const bool in_mail = at >= offsetof(Board, mail) && at < offsetof(Board, mail_read);
     std::uint64_t word = 0;
     if (in_cause && has_failed) {
       std::memcpy(&word, first + at, sizeof word);
-    } else if (!in_cause) {
+    } else if (!in_cause && !in_mail) {
       auto* const source = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(first + at));
       word = std::atomic_ref(*source).load(std::memory_order_relaxed);
     }

@@ -128,7 +128,10 @@ Status Communicator::check_peers(const Operation& op, std::chrono::nanoseconds w
   if (!op.where(&wait)) return {};
   const int peer = wait.for_credit ? wait.link.dst : wait.link.src;
   for (int r = 0; r < size_; ++r) {
-    if (r == rank_ || (peer >= 0 && r != peer) || !transport_->has_ended(r)) continue;
+    // Pairs with store_vote: a rank that votes has given its operations here up.
+    const bool shrinks =
+        r != rank_ && transport_->board(r).vote.round.load(std::memory_order_acquire) > 0;
+    if (r == rank_ || (peer >= 0 && r != peer) || !(shrinks || transport_->has_ended(r))) continue;
     // A one-to-many link without room: a reader that has left stands in the way if it has not read
     // everything. Pairs with rx_release; has_ended came first, so what it read is seen.
     if (peer < 0 && wait.tx->heads[r].head.load(std::memory_order_acquire) == wait.tx->next) {
@@ -137,9 +140,11 @@ Status Communicator::check_peers(const Operation& op, std::chrono::nanoseconds w
     // It may have sent everything before it left: look once more.
     Operation::Wait again;
     if (!op.where(&again) || again.link != wait.link || again.number != wait.number) return {};
-    return remote_error(
-        "rank " + std::to_string(r) + " has left (destroyed its communicator or ended) without " +
-        (wait.for_credit ? "receiving" : "sending") + " what " + describe(op) + " needs");
+    return remote_error("rank " + std::to_string(r) +
+                        (shrinks ? " has called tr_comm_shrink without "
+                                 : " has left (destroyed its communicator or ended) without ") +
+                        (wait.for_credit ? "receiving" : "sending") + " what " + describe(op) +
+                        " needs");
   }
   return {};
 }

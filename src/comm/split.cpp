@@ -44,6 +44,19 @@ Result<std::vector<std::string>> SubsetRendezvous::all_gather(const std::string&
   return blobs;
 }
 
+// As tests may have set it, the host map of some of the ranks.
+Config Communicator::config_of(const std::vector<int>& ranks) const {
+  Config config = config_;
+  if (config.test_hosts.empty()) return config;
+  config.test_hosts.clear();
+  for (const int r : ranks) {
+    config.test_hosts +=
+        (config.test_hosts.empty() ? "" : ",") + std::to_string(hosts_->view().host_of(r));
+  }
+  if (ranks.size() == 1) config.test_hosts.clear();
+  return config;
+}
+
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
   const Range range(range_owner_, {.operation = "split"});
   std::vector<int> everyone(size_);
@@ -65,15 +78,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
   std::sort(members.begin(), members.end());
   std::vector<int> ranks;
   for (const auto& [k, r] : members) ranks.push_back(r);
-  Config config = config_;
-  if (!config.test_hosts.empty()) {
-    config.test_hosts.clear();
-    for (const int r : ranks) {
-      config.test_hosts +=
-          (config.test_hosts.empty() ? "" : ",") + std::to_string(hosts_->view().host_of(r));
-    }
-    if (ranks.size() == 1) config.test_hosts.clear();
-  }
+  const Config config = config_of(ranks);
   SubsetRendezvous group(*this, std::move(ranks), "tr_comm_split");
   return create(group, config, family_);
 }

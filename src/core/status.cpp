@@ -1,6 +1,8 @@
 #include "core/status.hpp"
 
+#include <cerrno>
 #include <cstring>
+#include <sys/resource.h>
 
 namespace treering {
 
@@ -48,7 +50,14 @@ Status invalid_usage(std::string message) {
 }
 Status unsupported(std::string message) { return Status(Code::kUnsupported, std::move(message)); }
 Status system_error(std::string message, int errno_value) {
-  return Status(Code::kSystem, std::move(message) + ": " + std::strerror(errno_value));
+  message += std::string(": ") + std::strerror(errno_value);
+  rlimit files{};
+  if (errno_value == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    message += " (this process may have " + std::to_string(files.rlim_cur) +
+               " open; raise that with ulimit -n, at most to " + std::to_string(files.rlim_max) +
+               ")";
+  }
+  return Status(Code::kSystem, std::move(message));
 }
 Status remote_error(std::string message) { return Status(Code::kRemote, std::move(message)); }
 Status internal_error(std::string message) {

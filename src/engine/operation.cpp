@@ -192,6 +192,10 @@ bool Operation::run_slice(const PlanStep& step, std::uint64_t slice) {
     args.divisor = step.last ? call.divisor : 1;
     args.user = call.user.get();
     reduce(args);
+    if (args.op == RedOp::kUser) {
+      failure_ = take_operator_failure();
+      if (!failure_.ok()) return false;  // and nobody gets what it left
+    }
   }
   for (int i = 0; i < step.outputs; ++i) {
     if (out[i].space != Space::kLink) continue;

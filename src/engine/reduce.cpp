@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 #include "engine/reduce_folds.hpp"
 #include "hwy/cache_control.h"
@@ -70,6 +73,20 @@ void move(const ReduceArgs& args) {
 }
 
 thread_local bool t_in_user_operator = false;
+thread_local Status t_operator_failure;
+
+// An operator is the caller's code: an exception of it must not unwind the engine, nor end the
+// thread that drives streams.
+void call_operator(const UserOp& op, void* acc, const void* in, std::size_t count, Type type) {
+  constexpr const char* kThrew = "the operator (tr_op_create) threw an exception";
+  try {
+    op.combine(acc, in, count, static_cast<int>(type), op.user);
+  } catch (const std::exception& e) {
+    t_operator_failure = Status(Code::kSystem, std::string(kThrew) + ": " + e.what());
+  } catch (...) {
+    t_operator_failure = Status(Code::kSystem, std::string(kThrew) + " that is no std::exception");
+  }
+}
 
 // By way of a block of our own, because the first output may be an input that is still to come.
 void fold_user(const ReduceArgs& args) {
@@ -79,11 +96,11 @@ void fold_user(const ReduceArgs& args) {
   for (std::size_t offset = 0; offset < bytes; offset += kBlockBytes) {
     const std::size_t block_bytes = std::min(kBlockBytes, bytes - offset);
     std::memcpy(block, at_byte(args.inputs[0], offset), block_bytes);
-    for (int input = 1; input < args.num_inputs; ++input) {
-      args.user->combine(block, at_byte(args.inputs[input], offset),
-                         block_bytes / type_bytes(args.type), static_cast<int>(args.type),
-                         args.user->user);
+    for (int input = 1; input < args.num_inputs && t_operator_failure.ok(); ++input) {
+      call_operator(*args.user, block, at_byte(args.inputs[input], offset),
+                    block_bytes / type_bytes(args.type), args.type);
     }
+    if (!t_operator_failure.ok()) break;
     copy_to_outputs(args, block, offset, block_bytes);
   }
   t_in_user_operator = false;
@@ -138,6 +155,8 @@ void fold_and_divide(const ReduceArgs& args) {
 }  // namespace
 
 bool in_user_operator() { return t_in_user_operator; }
+
+Status take_operator_failure() { return std::exchange(t_operator_failure, Status{}); }
 
 void reduce(const ReduceArgs& args) {
   if (args.elems == 0) return;

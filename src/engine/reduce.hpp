@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/status.hpp"
 #include "core/types.hpp"
 
 namespace treering {
@@ -59,6 +60,9 @@ void reduce(const ReduceArgs& args);
 
 // Is this thread inside a caller's operator?
 bool in_user_operator();
+
+// After reduce with kUser: did the operator throw an exception? The outputs are then undefined.
+Status take_operator_failure();
 
 // The instruction set in use, for logs and reports: "AVX2".
 const char* reduce_target_name();

@@ -1,6 +1,7 @@
 // The C++ API: every call once with a known answer, ownership, and what is refused before it
 // reaches the C API. The operations themselves are tested elsewhere.
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -236,6 +237,30 @@ TEST(CppApi, MemoryWindowsAndSplit) {
       EXPECT_EQ(odd.value().size(), 2);
       EXPECT_EQ(odd.value().rank(), comm.rank() == 2 ? 0 : 1);  // by key, descending here
     }
+  });
+}
+
+// Rank 1 is not wanted any more; then the two that are left are three again, with a new rank 2.
+TEST(CppApi, ShrinkAndGrow) {
+  const tr::Result<tr_unique_id_t> id = tr::Communicator::unique_id();
+  ASSERT_TRUE(id.ok());
+  run_ranks(n, [&id](tr::Communicator& comm) {
+    const std::array<int, 1> unwanted{1};
+    tr::Result<tr::Communicator> wide(tr::Error{});
+    if (comm.rank() == 1) {
+      EXPECT_FALSE(comm.shrink().ok());
+      wide = tr::Communicator::create(n, id.value(), 2);
+    } else {
+      tr::Result<tr::Communicator> small = comm.shrink(unwanted, std::chrono::seconds(60));
+      ASSERT_TRUE(small.ok()) << small.error().message;
+      EXPECT_EQ(small.value().size(), 2);
+      EXPECT_EQ(small.value().rank(), comm.rank() / 2);
+      wide = small.value().grow(n, id.value());
+    }
+    ASSERT_TRUE(wide.ok()) << wide.error().message;
+    Ints sum{wide.value().rank()};
+    EXPECT_OK(wide.value().all_reduce(sum, tr::kSum));
+    EXPECT_EQ(sum, Ints{3});
   });
 }
 

@@ -82,6 +82,23 @@ for name, said in LESSONS.items():
         run = example(n, name)
         tap.check(f'{name} over {n} ranks', run.ok and (n < 4 or re.search(said, run.out)), run.why())
 
+# ---- 10: starts its ranks by itself; checks its curve against one rank alone ------------------------
+for victim, step in ((1, 12), (0, 5), (3, 23)):
+    run = example(1, '10_survive', '4', str(victim), str(step))
+    curve = re.findall(r'^step +(\d+)  (\d) ranks  loss ([\d.]+)  alone ([\d.]+)$', run.out, re.M)
+    tap.check(f'10_survive: rank {victim} of four is killed in step {step}, three finish', run.ok
+              and f'rank {victim} ' in run.out and f'3 ranks go on with step {step}' in run.out
+              and [int(c[0]) for c in curve] == list(range(24))
+              and [int(c[1]) for c in curve] == [4] * step + [3] * (24 - step)
+              and all(abs(float(c[2]) - float(c[3])) < 1e-4 * float(c[3]) for c in curve), run.why())
+
+# Killed wherever it is: one survivor may be a step ahead of another.
+for milliseconds in range(0, 30, 3):
+    run = example(1, '10_survive', '4', '2', f'{milliseconds}ms')
+    steps = re.findall(r'^step +(\d+)  ([34]) ranks', run.out, re.M)
+    tap.check(f'10_survive: rank 2 is killed after {milliseconds} ms', run.ok and [int(s) for s, _ in steps] == list(range(24))
+              and [n for _, n in steps] == sorted((n for _, n in steps), reverse=True), run.why())
+
 run = example(1, 'break_it')
 tap.check('break_it: what breaks is named, rank by rank, with what to do', run.ok
           and 'rank 1: all_reduce of 1000 float64, sum' in run.out and run.out.count('   what to do: ') == 11, run.why())

@@ -1,19 +1,16 @@
 // A rank is killed at any moment: every other rank returns an error that names it, soon, and
 // nothing is left.
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
-#include <sched.h>
 #include <set>
 #include <signal.h>
-#include <sys/mount.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
+#include "faults/moments.hpp"
+#include "faults/private_dirs.hpp"
 #include "support/ranks.hpp"
 
 namespace treering::test {
@@ -22,50 +19,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kLimitS = 2.0;
 
-// While a test runs, /dev/shm and /tmp are this process's own, so that other programs' files do not
-// count.
-constexpr const char* kPrivate[] = {"/tmp", "/dev/shm"};
-
-bool mount_private() {
-  static const bool own_namespace =
-      ::unshare(CLONE_NEWNS) == 0 &&
-      ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
-  return own_namespace && ::mount("none", "/tmp", "tmpfs", 0, nullptr) == 0 &&
-         ::mount("none", "/dev/shm", "tmpfs", 0, "size=1m") == 0;
-}
-
-std::set<std::string> left_behind() {
-  std::set<std::string> names;
-  for (const char* dir : kPrivate) {
-    for (const auto& e : std::filesystem::directory_iterator(dir)) names.insert(e.path().string());
-  }
-  return names;
-}
-
 class Kill : public testing::Test {
  protected:
   void SetUp() override {
-    if (!mount_private()) GTEST_SKIP() << "needs root: a mount namespace with a /tmp of its own";
-    mounted_ = true;
+    if (!dirs_.are_private())
+      GTEST_SKIP() << "needs root: a mount namespace with a /tmp of its own";
   }
-  // The test runner's report may lie below /tmp: give that back.
   void TearDown() override {
-    if (!mounted_) return;
-    EXPECT_EQ(left_behind(), std::set<std::string>{});
-    for (const char* dir : kPrivate) EXPECT_EQ(::umount2(dir, MNT_DETACH), 0) << dir;
+    if (dirs_.are_private()) {
+      EXPECT_EQ(dirs_.left_behind(), std::set<std::string>{});
+    }
   }
 
  private:
-  bool mounted_ = false;
+  PrivateDirs dirs_;
 };
-
-void die_after_us(long us) {
-  ::signal(SIGALRM, [](int) { ::kill(::getpid(), SIGKILL); });
-  itimerval t{};
-  t.it_value.tv_sec = us / 1'000'000;
-  t.it_value.tv_usec = us % 1'000'000 + 1;
-  ::setitimer(ITIMER_REAL, &t, nullptr);
-}
 
 // Collectives of changing sizes until one fails; what was wrong with the failure.
 std::string run_until_failure(tr_comm_t comm, int victim) {
@@ -103,11 +71,7 @@ std::string run_until_failure(tr_comm_t comm, int victim) {
 }
 
 TEST_F(Kill, EverySurvivorNamesTheDeadRank) {
-  const unsigned seed = std::getenv("TR_TEST_SEED") != nullptr
-                            ? std::atoi(std::getenv("TR_TEST_SEED"))
-                            : std::random_device{}();
-  std::printf("seed %u\n", seed);
-  std::mt19937 random(seed);
+  std::mt19937 random(test_seed());
   for (int round = 0; round < 20; ++round) {
     const int n = 2 + static_cast<int>(random() % 4);
     const int victim = static_cast<int>(random() % n);

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import bugs
 import documents
 import includes
 import style
@@ -61,6 +62,9 @@ def main(root):
     tap.none('every environment variable is in the table and in the README', documents.check_variables(tree))
     tap.none('every algorithm is in the README', documents.check_algorithms(tree))
     tap.none('three hops from the public call to the ring', documents.check_hops(tree))
+
+    tap.none('self-test: the table of reports', bugs.self_test())
+    tap.none('every report has its row, and every test named there exists', bugs.check(tree))
 
     check_format(tap, tree)
     tap.done()

@@ -1,6 +1,7 @@
 // The hand-over alone, with strangers at the door.
 #include "transports/hand_over.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -99,6 +100,19 @@ TEST(HandOver, TheDeadlineNamesWhoIsMissing) {
   EXPECT_EQ(result.status().code(), Code::kTimeout);
   EXPECT_EQ(result.status().message(),
             "the hand-over of shared memory took longer than 100 ms: nothing came from rank 1");
+}
+
+// tr_comm_abort, while a neighbour neither comes nor goes.
+TEST(HandOver, AnAbortEndsItSoon) {
+  Party a = make_party();
+  const Party silent = make_party();
+  std::atomic<int> asked{0};
+  const auto start = std::chrono::steady_clock::now();
+  const auto result = a.hand_over.run(0, a.memory_file.get(), {neighbour(1, silent)}, Taken{},
+                                      60'000, [&asked] { return asked.fetch_add(1) == 3; });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+  EXPECT_EQ(result.status().code(), Code::kAborted);
+  EXPECT_EQ(asked.load(), 4);
 }
 
 TEST(HandOver, ANeighbourThatIsGoneIsNamedAtOnce) {

@@ -118,8 +118,10 @@ Status check_cards(const std::vector<Card>& cards) {
 }
 
 // Maps every rank's segment.
-Result<std::vector<PeerInfo>> meet(int rank, Own& own, const std::vector<Card>& cards,
+Result<std::vector<PeerInfo>> meet(const Rendezvous& rendezvous, Own& own,
+                                   const std::vector<Card>& cards,
                                    std::vector<UniqueFd>& connections, int timeout_ms) {
+  const int rank = rendezvous.rank();
   std::vector<PeerInfo> peers(cards.size());
   std::vector<Neighbour> neighbours;
   for (std::size_t r = 0; r < cards.size(); ++r) {
@@ -144,7 +146,8 @@ Result<std::vector<PeerInfo>> meet(int rank, Own& own, const std::vector<Card>& 
     return {};
   };
   TR_ASSIGN_OR_RETURN(std::vector<Received> received,
-                      own.hand_over.run(rank, own.memory_file.get(), neighbours, take, timeout_ms));
+                      own.hand_over.run(rank, own.memory_file.get(), neighbours, take, timeout_ms,
+                                        [&] { return rendezvous.interrupted(); }));
   for (std::size_t i = 0; i < neighbours.size(); ++i) {
     const auto r = static_cast<std::size_t>(neighbours[i].rank);
     peers[r].pid = received[i].pid;
@@ -172,10 +175,13 @@ Result<Liveness> watch(int rank, const std::vector<PeerInfo>& peers,
   return liveness;
 }
 
-Result<std::unique_ptr<Transport>> finish(int rank, const Layout& layout, Own& own,
-                                          const std::vector<Card>& cards, int timeout_ms) {
+Result<std::unique_ptr<Transport>> finish(const Rendezvous& rendezvous, const Layout& layout,
+                                          Own& own, const std::vector<Card>& cards,
+                                          int timeout_ms) {
+  const int rank = rendezvous.rank();
   std::vector<UniqueFd> connections(cards.size());
-  TR_ASSIGN_OR_RETURN(std::vector<PeerInfo> peers, meet(rank, own, cards, connections, timeout_ms));
+  TR_ASSIGN_OR_RETURN(std::vector<PeerInfo> peers,
+                      meet(rendezvous, own, cards, connections, timeout_ms));
   TR_ASSIGN_OR_RETURN(Liveness liveness, watch(rank, peers, connections));
   peers[static_cast<std::size_t>(rank)].memory_file = std::move(own.memory_file);
   return std::unique_ptr<Transport>(std::make_unique<ShmTransport>(
@@ -188,7 +194,6 @@ Result<std::unique_ptr<Transport>> finish(int rank, const Layout& layout, Own& o
 Result<std::unique_ptr<Transport>> connect_shm(Rendezvous& rendezvous,
                                                const TransportOptions& options) {
   using namespace shm;
-  const int rank = rendezvous.rank();
   const Layout layout(rendezvous.size(),
                       {options.link_bytes, options.cast_bytes, options.sendrecv_bytes});
   Result<Own> own = prepare(layout, options);
@@ -198,7 +203,7 @@ Result<std::unique_ptr<Transport>> connect_shm(Rendezvous& rendezvous,
   TR_RETURN_IF_ERROR(check_cards(cards));
 
   Result<std::unique_ptr<Transport>> transport =
-      finish(rank, layout, own.value(), cards, options.timeout_ms);
+      finish(rendezvous, layout, own.value(), cards, options.timeout_ms);
   // After this everybody has mapped everything, and was alive when its process was found.
   TR_RETURN_IF_ERROR(agree(rendezvous, transport.status()));
   return transport;

@@ -12,9 +12,9 @@ ShmTransport::ShmTransport(int rank, const Layout& layout, std::vector<PeerInfo>
       liveness_(std::move(liveness)),
       timeout_ms_(timeout_ms),
       page_is_resident_(layout.bytes() / kPageBytes, false) {
-  // The board's page, which the communicator writes at once.
-  page_is_resident_[0] = true;
-  resident_pages_ = 1;
+  // The board, which the communicator writes at once.
+  resident_pages_ = round_up(sizeof(Board), kPageBytes) / kPageBytes;  // by connect_shm
+  for (std::size_t page = 0; page < resident_pages_; ++page) page_is_resident_[page] = true;
 }
 
 std::string ShmTransport::describe(int peer) const {

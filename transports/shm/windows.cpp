@@ -43,7 +43,8 @@ Result<OwnWindow> prepare_window(void* ptr, std::size_t bytes) {
 }
 
 Result<WindowMap> meet_windows(int rank, OwnWindow own, const std::vector<WindowCard>& cards,
-                               const std::vector<PeerInfo>& peers, int timeout_ms) {
+                               const std::vector<PeerInfo>& peers, int timeout_ms,
+                               const Rendezvous& rendezvous) {
   std::vector<std::shared_ptr<Segment>> segments(cards.size());
   std::vector<Neighbour> neighbours;
   for (std::size_t r = 0; r < cards.size(); ++r) {
@@ -61,8 +62,10 @@ Result<WindowMap> meet_windows(int rank, OwnWindow own, const std::vector<Window
     TR_ASSIGN_OR_RETURN(segments[r], Segment::map(file.get(), cards[r].block_bytes));
     return {};
   };
-  TR_RETURN_IF_ERROR(
-      own.hand_over.run(rank, own.hold.memory_file(), neighbours, take, timeout_ms).status());
+  TR_RETURN_IF_ERROR(own.hand_over
+                         .run(rank, own.hold.memory_file(), neighbours, take, timeout_ms,
+                              [&rendezvous] { return rendezvous.interrupted(); })
+                         .status());
 
   WindowMap map;
   for (std::size_t r = 0; r < cards.size(); ++r) {
@@ -83,7 +86,8 @@ Result<WindowMap> ShmTransport::map_windows(void* ptr, std::size_t bytes, Rendez
   TR_ASSIGN_OR_RETURN(const std::vector<WindowCard> cards,
                       exchange(rendezvous, own.ok() ? Result<WindowCard>(own.value().card)
                                                     : Result<WindowCard>(own.status())));
-  Result<WindowMap> map = meet_windows(rank_, std::move(own).value(), cards, peers_, timeout_ms_);
+  Result<WindowMap> map =
+      meet_windows(rank_, std::move(own).value(), cards, peers_, timeout_ms_, rendezvous);
   TR_RETURN_IF_ERROR(agree(rendezvous, map.status()));
   return map;
 }
