@@ -18,6 +18,8 @@ void add_explain_command(CLI::App& app);  // explain/command.cpp
 void add_topo_command(CLI::App& app);     // topo/command.cpp
 void add_status_command(CLI::App& app);   // status/command.cpp
 void add_doctor_command(CLI::App& app);   // doctor/command.cpp
+void add_sim_command(CLI::App& app);      // sim/command.cpp
+void add_tune_command(CLI::App& app);     // tune/command.cpp
 void add_perf_command(CLI::App& app);     // perf/perf_command.cpp; only where perf is built
 
 }  // namespace treering

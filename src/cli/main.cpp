@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
   treering::add_topo_command(app);
   treering::add_status_command(app);
   treering::add_doctor_command(app);
+  treering::add_sim_command(app);
+  treering::add_tune_command(app);
   treering::add_env_command(app);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::printf("%s\n", version_text().c_str());

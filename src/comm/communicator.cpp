@@ -1,6 +1,7 @@
 #include "comm/communicator.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <pthread.h>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "algos/point_to_point.hpp"
 #include "algos/trace_prims.hpp"
 #include "comm/call_deadline.hpp"
+#include "comm/settings.hpp"
 #include "comm/signature.hpp"
 #include "core/log.hpp"
 #include "transports/process.hpp"
@@ -43,40 +45,6 @@ const char* algorithm_of(const Operation& op) {
   return algorithm != nullptr ? algorithm->name : nullptr;
 }
 
-// The settings that all ranks must share, in words, so that a difference can be shown.
-std::string settings_text(const Config& c, int size) {
-  std::string text =
-      "size " + std::to_string(size) + "; TR_LINK_BYTES " + std::to_string(c.link_bytes) +
-      "; TR_CAST_BYTES " + std::to_string(c.cast_bytes) + "; TR_SLICE_BYTES " +
-      std::to_string(c.slice_bytes) + "; TR_ORDERED " + std::to_string(c.ordered) + "; TR_CUDA " +
-      std::to_string(c.cuda) + "; TR_CUDA_STRICT " + std::to_string(c.cuda_strict) +
-      "; TR_CUDA_CHANNELS " + std::to_string(c.cuda_channels) + "; TR_CUDA_SLOT_BYTES " +
-      std::to_string(c.cuda_slot_bytes) + "; TR_CUDA_COPY_ENGINE " + std::to_string(c.copy_engine) +
-      "; TR_PROTOCOL " + c.protocol + "; TR_TEST_HOSTS " + c.test_hosts + "; TR_ALGO ";
-  for (const AlgoChoice& a : c.algos)
-    text += std::string(collective_name(a.collective)) + ":" + a.algorithm + ",";
-  return text;
-}
-
-// Returns a random number that all ranks share: the communicator's.
-Result<std::uint64_t> agree_on_settings(Rendezvous& rendezvous, const Config& config) {
-  TR_ASSIGN_OR_RETURN(const Token token, random_token());
-  const std::string number(reinterpret_cast<const char*>(token.data()), sizeof token[0]);
-  TR_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                      rendezvous.all_gather(number + settings_text(config, rendezvous.size())));
-  const auto settings = [&](std::size_t r) { return all[r].substr(number.size()); };
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    if (settings(r) != settings(0)) {
-      return Status(Code::kMismatch, "ranks have different settings: rank 0 has {" + settings(0) +
-                                         "}, rank " + std::to_string(r) + " has {" + settings(r) +
-                                         "}");
-    }
-  }
-  std::uint64_t communicator = 0;
-  std::memcpy(&communicator, all[0].data(), sizeof communicator);
-  return communicator;
-}
-
 // All ranks share memory; tests may have algorithms see several hosts.
 Result<HostMap> hosts_of(int size, const Config& config) {
   if (config.test_hosts.empty()) return HostMap::one_host(size);
@@ -98,7 +66,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   comm->forks_ = forks_of_this_process();
   comm->family_ = family != 0 ? family : family_of_this_thread();
   comm->range_owner_ = make_range_owner(comm->rank_, comm->size_);
-  TR_ASSIGN_OR_RETURN(const std::uint64_t communicator, agree_on_settings(rendezvous, config));
+  TR_ASSIGN_OR_RETURN(Settings settings, agree_on_settings(rendezvous, config));
+  comm->tuning_ = std::move(settings.tuning);
   TransportOptions options;
   options.link_bytes = config.link_bytes > 0 ? config.link_bytes : kDefaultLinkBytes;
   options.cast_bytes = config.cast_bytes > 0 ? config.cast_bytes : kDefaultCastBytes;
@@ -107,7 +76,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   options.timeout_ms = static_cast<int>(config.init_timeout_ms);
   TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
   comm->board_ = &comm->transport_->board(comm->rank_);
-  TR_RETURN_IF_ERROR(comm->introduce(communicator));
+  TR_RETURN_IF_ERROR(comm->introduce(settings.communicator));
   TR_ASSIGN_OR_RETURN(comm->hosts_, hosts_of(comm->size_, config));
   for (const AlgoChoice& a : config.algos) {
     TR_RETURN_IF_ERROR(
@@ -122,6 +91,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   comm->board_->state.store(RankState::kLive, std::memory_order_release);
   TR_LOG_INFO(comm->rank_, "communicator of %d ranks formed over %s", comm->size_,
               comm->transport_->name());
+  if (config.explain && comm->rank_ == 0) std::fputs(comm->explain(), stderr);
   return comm;
 }
 
@@ -193,6 +163,7 @@ ChoiceInput Communicator::choice_input(const Request& r) const {
   in.forced_slice_bytes = static_cast<std::size_t>(config_.slice_bytes);
   const std::string& forced = forced_[static_cast<int>(r.call.collective)];
   in.forced = forced.empty() ? nullptr : forced.c_str();
+  in.tuning = tuning_ ? &*tuning_ : nullptr;
   return in;
 }
 

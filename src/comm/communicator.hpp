@@ -36,6 +36,7 @@
 #include "tuner/choice.hpp"
 #include "tuner/device_choice.hpp"
 #include "tuner/stream_trial.hpp"
+#include "tuner/tuning.hpp"
 
 namespace treering {
 
@@ -285,6 +286,7 @@ class Communicator final : public EngineOwner,
   std::byte barrier_bytes_[2]{};
   std::uint64_t forks_ = 0;  // of the process when this was made
   std::string explanation_;
+  std::optional<Tuning> tuning_;  // rank 0's, so that all choose alike
 
   std::atomic<bool> own_entry_{false};
   std::atomic<bool>* entry_ = &own_entry_;

@@ -59,6 +59,7 @@ const char* Communicator::explain() {
     in.link_bytes = transport_->link_data_bytes(LinkId::Kind::kPair);
     in.cast_bytes = transport_->link_data_bytes(LinkId::Kind::kCast);
     in.forced = forced_[c].empty() ? nullptr : forced_[c].c_str();
+    in.tuning = tuning_ ? &*tuning_ : nullptr;
     text += std::string(collective_name(collective)) + ":\n" + explain_choices(in);
     if (device_ != nullptr) {
       text += " on the device:\n" + explain_device_choices(device_choice_input(in, 1));

@@ -51,7 +51,9 @@ struct Config {
 
   // For tests: which ranks the library takes to be on one host (HostMap::parse); empty: found out.
   std::string test_hosts;
-  std::string host_id;  // empty: found out; ranks with different ones never share memory
+  std::string host_id;    // empty: found out; ranks with different ones never share memory
+  std::string tune_file;  // what treering tune stored; only rank 0 reads it
+  bool explain = false;   // rank 0 writes to stderr what a new communicator will choose
   LogLevel log_level = LogLevel::kWarn;
 
   // Set by a launcher. -1: not set.

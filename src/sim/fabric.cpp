@@ -3,8 +3,6 @@
 namespace treering::sim {
 namespace {
 
-constexpr double kBytesPerUs = 1000;  // of one GB/s
-
 void apply(const Hop& hop, Route& route) {
   route.latency_us += hop.latency_us;
   route.send_us = route.recv_us = hop.overhead_us;

@@ -14,6 +14,8 @@
 
 namespace treering::sim {
 
+inline constexpr double kBytesPerUs = 1000;  // of one GB/s
+
 struct Resource {
   std::string name;           // "machine 3: GPU0 - NVSwitch, NVLink"
   double bytes_per_us = 0;    // 0: without a limit

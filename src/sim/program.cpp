@@ -16,7 +16,7 @@ using algos::Verb;
 
 constexpr std::uint64_t kMaxStoredSteps = 30'000'000;
 // LinkKey::kind besides the channels.
-constexpr std::int32_t kCast = 16, kRead = 32, kWrite = 33;
+constexpr std::int32_t kCast = 1000, kRead = 1001, kWrite = 1002;
 
 // A step, or several that became one message.
 struct Run {
@@ -104,7 +104,11 @@ struct KeyHash {
 class Compiler {
  public:
   explicit Compiler(const Workload& workload) : w_(workload) {
-    is_relative_ = static_cast<int>(workload.chunk_bytes.size()) == workload.ranks;
+    is_relative_ =
+        !workload.share_by_size && static_cast<int>(workload.chunk_bytes.size()) == workload.ranks;
+    prefix_.assign(1, 0);
+    for (const std::uint64_t bytes : workload.chunk_bytes)
+      prefix_.push_back(prefix_.back() + bytes);
   }
 
   Result<Programs> run() {
@@ -127,7 +131,7 @@ class Compiler {
     if (first) {
       table_.push_back(global->second);
       const bool is_out = src == rank;
-      hash_.add((std::int64_t{relative(is_out ? dst : src, rank)} * 64 + kind) * 2 + is_out);
+      hash_.add((std::int64_t{relative(is_out ? dst : src, rank)} * 4096 + kind) * 2 + is_out);
     }
     return local->second;
   }
@@ -196,9 +200,9 @@ class Compiler {
       TR_RETURN_IF_ERROR(add_operand(rank, o, false, step));
     }
     for (const std::int64_t v :
-         {std::int64_t{static_cast<int>(step.verb)}, std::int64_t{step.lane},
-          std::int64_t{step.first_chunk}, std::int64_t{step.chunks}, std::int64_t{step.inputs},
-          std::int64_t{step.outputs}, std::int64_t{step.writes}, std::int64_t{step.folds}}) {
+         {std::int64_t{static_cast<int>(step.verb)}, std::int64_t{step.lane}, chunk_key(step),
+          std::int64_t{step.chunks}, std::int64_t{step.inputs}, std::int64_t{step.outputs},
+          std::int64_t{step.writes}, std::int64_t{step.folds}}) {
       hash_.add(v);
     }
     for (std::size_t i = step.first_operand; i < program_.operands.size(); ++i) {
@@ -207,6 +211,12 @@ class Compiler {
     }
     program_.steps.push_back(step);
     return {};
+  }
+
+  std::int64_t chunk_key(const ProgramStep& step) const {
+    if (!w_.share_by_size || step.token) return step.first_chunk;
+    return static_cast<std::int64_t>(prefix_[step.first_chunk + step.chunks] -
+                                     prefix_[step.first_chunk]);
   }
 
   // Backwards: where a link is used last, and so until when the next round must wait.
@@ -266,6 +276,7 @@ class Compiler {
 
   const Workload& w_;
   bool is_relative_ = false;
+  std::vector<std::uint64_t> prefix_;  // of chunk_bytes
   Programs out_;
   std::unordered_map<LinkKey, std::int32_t, KeyHash> global_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::int32_t> known_;
@@ -278,38 +289,6 @@ class Compiler {
 };
 
 }  // namespace
-
-std::vector<std::uint64_t> cut_chunks(const algos::Algorithm& algorithm, int size,
-                                      std::uint64_t bytes) {
-  constexpr std::uint64_t kLine = 64;
-  if (algorithm.collective == Collective::kBarrier) return {1};
-  const auto chunks = static_cast<std::uint64_t>(algorithm.chunks(size));
-  std::uint64_t each = slices_in(bytes, chunks), total = bytes;
-  const bool caller_cuts = algorithm.collective == Collective::kAllGather ||
-                           algorithm.collective == Collective::kReduceScatter ||
-                           algorithm.collective == Collective::kGather ||
-                           algorithm.collective == Collective::kScatter ||
-                           algorithm.collective == Collective::kAllToAll;
-  if (caller_cuts) {
-    total = each * chunks;
-  } else if (chunks > 1 && each > kLine) {
-    each = slices_in(each, kLine) * kLine;
-  }
-  std::vector<std::uint64_t> result;
-  for (std::uint64_t c = 0; c < chunks; ++c) {
-    result.push_back(std::min(each, total - std::min(c * each, total)));
-  }
-  return result;
-}
-
-Workload workload_of(const algos::Algorithm& algorithm, int size, std::uint64_t bytes, int root) {
-  Workload w;
-  w.name = std::string(collective_name(algorithm.collective)) + " " + algorithm.name;
-  w.ranks = size;
-  w.record = [&algorithm, size, root](int rank) { return record(algorithm, rank, size, root); };
-  w.chunk_bytes = cut_chunks(algorithm, size, bytes);
-  return w;
-}
 
 Result<Programs> compile(const Workload& workload) { return Compiler(workload).run(); }
 

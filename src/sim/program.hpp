@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "algos/registry.hpp"
 #include "algos/schedule.hpp"
+#include "core/host_map.hpp"
 #include "core/status.hpp"
 #include "sim/fabric.hpp"
 
@@ -28,6 +30,9 @@ struct Workload {
   std::uint32_t slices_per_round = 1;
   // Messages that a link holds before its writer waits for its reader; 0: any number.
   std::uint32_t slots = 0;
+  // Ranks whose steps move as many bytes share a program, whichever chunks these are; the numbers
+  // of chunks are then one such rank's. For algorithms in which chunks do not turn with the rank.
+  bool share_by_size = false;
   // Chunks that follow each other to or from one peer are one message: as MPI libraries send them,
   // where Treering sends chunk by chunk.
   bool merge = false;
@@ -40,10 +45,19 @@ constexpr std::uint64_t slices_in(std::uint64_t bytes, std::uint64_t slice_bytes
 }
 
 // The engine's cut of a vector of `bytes` (of one part's `bytes` * size where the caller cuts).
-std::vector<std::uint64_t> cut_chunks(const algos::Algorithm& algorithm, int size,
-                                      std::uint64_t bytes);
-Workload workload_of(const algos::Algorithm& algorithm, int size, std::uint64_t bytes,
-                     int root = 0);
+std::vector<std::uint64_t> cut_chunks(Collective collective, int chunks, std::uint64_t bytes);
+// hosts: which ranks share a machine; nullptr: nothing is known.
+Workload workload_of(const algos::Algorithm& algorithm, int size, std::uint64_t bytes, int root = 0,
+                     std::shared_ptr<const HostMap> hosts = nullptr);
+
+// Two all-reduces that are not the library's, but have the shape of NCCL's between machines, to
+// compare with what is published of it. Both use `channels` copies of themselves, each of which
+// enters a machine at another rank, so that all NICs are used.
+//   rail_ring   one ring over all ranks, machine by machine
+//   chain_tree  a double binary tree over machines, and a chain inside of each
+Result<Workload> machine_workload(const std::string& name, const HostMap& hosts, int channels,
+                                  std::uint64_t bytes);
+inline constexpr const char* kMachineAlgorithms[] = {"rail_ring", "chain_tree"};
 
 enum class Use : std::uint8_t { kLink, kRead, kWrite };  // a message, or a window read or written
 

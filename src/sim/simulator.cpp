@@ -177,10 +177,7 @@ class Simulation {
       const ProgramStep& s = program.steps[round.step];
       const std::uint64_t begin = round.number * per_round_;
       const std::uint64_t count = s.token ? (round.number == 0) : slices_of(bytes_of(lane, s));
-      if (round.slice < std::min(begin + per_round_, std::max(count, begin)) &&
-          round.slice < count) {
-        return true;
-      }
+      if (round.slice < std::min(begin + per_round_, count)) return true;
       ++round.step;
       round.slice = begin;
       round.operand = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tuner/rules.hpp"
+#include "tuner/tuning.hpp"
 
 namespace treering {
 namespace {
@@ -20,11 +21,45 @@ std::size_t slice_bytes_for(std::uint64_t message_bytes, std::size_t slots, cons
 // hosts, not yet measured over a network.) Within a host L is below T.
 constexpr std::uint32_t kSlicesBetweenHosts = 3;
 
+// The rules' pick, unless another one was measured to be clearly faster. Where the call is not
+// what was measured (a v-variant, registered buffers, several hosts), the rules decide alone.
+Pick faster_than(const Pick& rule, const ChoiceInput& in) {
+  constexpr double kClearly = 0.95;
+  if (in.tuning == nullptr || in.forced != nullptr || in.uneven || rule.algorithm->windows ||
+      (in.hosts != nullptr && in.hosts->hosts() > 1)) {
+    return rule;
+  }
+  const auto predicted = in.tuning->predict_us(*rule.algorithm, in.size, in.bytes);
+  if (!predicted) return rule;
+  Pick best = rule;
+  double least = *predicted * kClearly;
+  for (const Candidate& c : candidates(in)) {
+    if (c.objection != nullptr || !c.predicted_us || *c.predicted_us >= least) continue;
+    least = *c.predicted_us;
+    best = {c.algorithm, "measured to be the fastest (TR_TUNE_FILE)"};
+  }
+  return best;
+}
+
 }  // namespace
 
+std::vector<Candidate> candidates(const ChoiceInput& in) {
+  std::vector<Candidate> all;
+  for (const algos::Algorithm& a : algos::all_algorithms()) {
+    if (a.collective != in.collective) continue;
+    Candidate c{&a, objection(a, in), std::nullopt};
+    if (in.tuning != nullptr && !in.uneven) {
+      c.predicted_us = in.tuning->predict_us(a, in.size, in.bytes);
+    }
+    all.push_back(c);
+  }
+  return all;
+}
+
 Result<Choice> choose(const ChoiceInput& in) {
-  TR_ASSIGN_OR_RETURN(const Pick pick,
+  TR_ASSIGN_OR_RETURN(const Pick rule,
                       pick_algorithm(in, Place::kHost, [](const char*) { return true; }));
+  const Pick pick = faster_than(rule, in);
   Choice c;
   c.algorithm = pick.algorithm;
   c.why = pick.why;

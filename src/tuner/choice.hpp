@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "algos/registry.hpp"
 #include "core/host_map.hpp"
@@ -14,6 +16,8 @@
 #include "core/types.hpp"
 
 namespace treering {
+
+class Tuning;
 
 struct ChoiceInput {
   Collective collective = Collective::kAllReduce;
@@ -32,6 +36,7 @@ struct ChoiceInput {
   std::size_t cast_bytes = 0;
   std::size_t forced_slice_bytes = 0;  // TR_SLICE_BYTES; 0 = choose
   const char* forced = nullptr;        // a name: this algorithm or an error; nullptr = choose
+  const Tuning* tuning = nullptr;      // what was measured; nullptr: the rules alone
 };
 
 struct Choice {
@@ -44,6 +49,15 @@ struct Choice {
 };
 
 Result<Choice> choose(const ChoiceInput& input);
+
+// An algorithm that could have served a call.
+struct Candidate {
+  const algos::Algorithm* algorithm = nullptr;
+  const char* objection = nullptr;     // why it cannot; nullptr: it can
+  std::optional<double> predicted_us;  // by the tuning
+};
+// All of the collective's, in the registry's order.
+std::vector<Candidate> candidates(const ChoiceInput& input);
 
 // For tr_comm_explain: a line per size range of the collective, with the reason.
 std::string explain_choices(ChoiceInput input);

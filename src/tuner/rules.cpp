@@ -161,7 +161,8 @@ bool on_several_hosts(const ChoiceInput& in) {
   return in.hosts != nullptr && in.hosts->hosts() > 1;
 }
 
-// Why `algorithm` may not serve this call; nullptr if it may.
+}  // namespace
+
 const char* objection(const Algorithm& algorithm, const ChoiceInput& in) {
   if (const char* why = algos::why_unsupported(algorithm, in.size, in.hosts)) return why;
   if (!in.commutative && !algos::keeps_order(algorithm, in.hosts)) {
@@ -179,8 +180,6 @@ const char* objection(const Algorithm& algorithm, const ChoiceInput& in) {
     return "a pre-multiplied sum scales inputs at their owner";
   return nullptr;
 }
-
-}  // namespace
 
 Result<Pick> pick_algorithm(const ChoiceInput& in, Place place,
                             const std::function<bool(const char* name)>& exists) {

@@ -23,6 +23,9 @@ struct Pick {
 Result<Pick> pick_algorithm(const ChoiceInput& in, Place place,
                             const std::function<bool(const char* name)>& exists);
 
+// Why `algorithm` may not serve this call; nullptr if it may.
+const char* objection(const algos::Algorithm& algorithm, const ChoiceInput& in);
+
 // The largest chunk that the call's vector is cut into.
 std::uint64_t chunk_bytes(const algos::Algorithm& algorithm, const ChoiceInput& in);
 

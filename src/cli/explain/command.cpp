@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/commands.hpp"
+#include "cli/explain/choice.hpp"
 #include "cli/explain/report.hpp"
 
 namespace treering {
@@ -51,12 +52,28 @@ Status list(const Request& request, const HostMap* hosts, const CLI::App& comman
   return {};
 }
 
-Status run(Request& request, const CLI::App& command) {
-  const bool ranks_given = command.get_option("--ranks")->count() > 0;
-  TR_ASSIGN_OR_RETURN(std::optional<HostMap> hosts, explain::parse_hosts(request, ranks_given));
-  if (command.get_option("--algo")->count() == 0) {
-    return list(request, hosts ? &*hosts : nullptr, command);
+// An operation and its length without --algo: which one would be chosen?
+Status choose(const Request& request, const std::string& tuning) {
+  TR_ASSIGN_OR_RETURN(const Collective collective, explain::parse_collective(request.op));
+  TR_RETURN_IF_ERROR(explain::check_ranks(request.ranks));
+  TR_ASSIGN_OR_RETURN(const std::string text,
+                      explain::explain_choice(collective, request.ranks, request.bytes, tuning));
+  std::fputs(text.c_str(), stdout);
+  return {};
+}
+
+Status run(Request& request, const CLI::App& command, const std::string& tuning) {
+  const auto given = [&](const char* name) { return command.get_option(name)->count() > 0; };
+  if (!given("--algo") && given("--bytes") && given("op")) {
+    for (const char* name :
+         {"--type", "--slice", "--root", "--rank", "--json", "--html", "--hosts"}) {
+      if (given(name)) return invalid_argument(std::string(name) + " needs --algo");
+    }
+    return choose(request, tuning);
   }
+  TR_ASSIGN_OR_RETURN(std::optional<HostMap> hosts,
+                      explain::parse_hosts(request, given("--ranks")));
+  if (!given("--algo")) return list(request, hosts ? &*hosts : nullptr, command);
   TR_ASSIGN_OR_RETURN(const explain::Report report,
                       explain::make_report(request, std::move(hosts)));
   if (!request.html.empty()) return write_page(report, request.html);
@@ -94,8 +111,13 @@ void add_explain_command(CLI::App& app) {
   command->add_option("--rank", request->rank, "show the steps of this rank only");
   command->add_flag("--json", request->json, "print schedule, times and counts as JSON");
   command->add_option("--html", request->html, "write a page that plays the schedule to this file");
-  command->callback([request, command] {
-    const Status status = run(*request, *command);
+  auto tuning = std::make_shared<std::string>();
+  command
+      ->add_option("--tune", *tuning,
+                   "OP and --bytes without --algo: predict by what treering tune stored there")
+      ->envname("TR_TUNE_FILE");
+  command->callback([request, command, tuning] {
+    const Status status = run(*request, *command, *tuning);
     if (status.ok()) return;
     std::fprintf(stderr, "treering explain: %s\n", status.message().c_str());
     throw CLI::RuntimeError(2);
