@@ -6,8 +6,8 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#include "bootstrap/key128.hpp"
 #include "bootstrap/store.hpp"
+#include "core/key128.hpp"
 
 namespace treering {
 namespace {
@@ -54,6 +54,7 @@ class SoloRendezvous final : public Rendezvous {
   Result<std::vector<std::string>> all_gather(const std::string& blob) override {
     return std::vector<std::string>{blob};
   }
+  Secret link_key() const override { return {}; }  // no links
 };
 
 // Eight ports between 20000 and 32767: above the services of most machines, below the ports that

@@ -19,10 +19,10 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/key128.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/config.hpp"
 #include "core/deadline.hpp"
+#include "core/key128.hpp"
 #include "core/status.hpp"
 
 namespace treering {

@@ -85,7 +85,11 @@ class StoreClient final : public Rendezvous {
         size_(join.size),
         timeout_ms_(config.init_timeout_ms),
         warn_ms_(config.warn_ms),
-        server_name_(join.server_name) {}
+        server_name_(join.server_name) {
+    Secret key{};
+    std::copy(join.key.begin(), join.key.end(), key.begin());
+    link_key_ = derive_secret(key, "links of communicator " + std::to_string(join.group));
+  }
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
@@ -96,6 +100,7 @@ class StoreClient final : public Rendezvous {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  Secret link_key() const override { return link_key_; }
 
   Result<std::vector<std::string>> all_gather(const std::string& blob) override {
     if (!failure_.ok()) return failure_;
@@ -164,6 +169,7 @@ class StoreClient final : public Rendezvous {
   const std::int64_t timeout_ms_;
   const std::int64_t warn_ms_;
   const std::string server_name_;
+  Secret link_key_;
   Status failure_;
 };
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "bootstrap/key128.hpp"
 #include "core/deadline.hpp"
+#include "core/key128.hpp"
 #include "core/unique_fd.hpp"
 
 namespace treering {

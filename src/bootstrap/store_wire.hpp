@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "bootstrap/key128.hpp"
+#include "core/key128.hpp"
 #include "core/status.hpp"
 
 namespace treering::wire {

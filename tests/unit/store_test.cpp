@@ -4,7 +4,7 @@
 #include <atomic>
 #include <gtest/gtest.h>
 
-#include "bootstrap/key128.hpp"
+#include "core/key128.hpp"
 #include "tests/unit/bootstrap_util.hpp"
 
 namespace treering {
