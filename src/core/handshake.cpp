@@ -99,9 +99,11 @@ void Handshake::on_proof() {
   Secret proof;
   std::memcpy(proof.data(), input_.data(), proof.size());
   if (!equal_in_constant_time(proof, proof_of(peer_role, "proof"))) {
-    return fail(remote_error(
+    fail(remote_error(
         "the peer cannot prove the key: it belongs to another job, or to another part of this "
         "one, or its secret differs"));
+    if (role_ == Role::kAcceptor) output_ = bytes_of(Secret{});
+    return;
   }
   state_ = State::kDone;
   if (role_ == Role::kAcceptor) output_ += bytes_of(proof_of(role_, "proof"));

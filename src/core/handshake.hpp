@@ -14,7 +14,8 @@
 //   connector->acceptor  proof: keyed hash of (role, both greetings, context)
 //   acceptor->connector  proof, likewise
 // The acceptor answers with nothing that depends on the key before the connector has proved it, so
-// a port scanner gets nothing to guess keys by. A proof holds for one pair of greetings, one role
+// a port scanner gets nothing to guess keys by; to a wrong proof it answers with zeros, so that an
+// honest peer of another job need not wait. A proof holds for one pair of greetings, one role
 // and one context: replayed or reflected messages, those of another connection, and those of an
 // end that means another thing (`context`) fail. Sizes are fixed; a message is never longer than
 // kHandshakeMaxMessageBytes. The context need not be secret and is not sent.
@@ -45,12 +46,12 @@ class Handshake {
   // kSystem: no random bytes.
   static Result<Handshake> start(Role role, const Secret& key, std::string_view context);
 
-  // What is to be sent now, at most once for each message; empty: nothing. After a failure too:
-  // then it is nothing.
+  // What is to be sent now, at most once for each message; empty: nothing. Worth sending after a
+  // failure too.
   std::string take_output();
 
-  // Takes what has arrived; returns how many bytes it used, never more than wanted_bytes(). The
-  // rest is what follows the handshake.
+  // Takes what has arrived; returns how many bytes it used: all, or those up to the handshake's end
+  // or failure. The rest is what follows.
   std::size_t feed(const void* data, std::size_t bytes);
   // Bytes that are missing of the message that is awaited; 0 when it is over.
   std::size_t wanted_bytes() const;
