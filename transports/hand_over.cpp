@@ -201,6 +201,8 @@ class Exchange {
     const Address address = address_of(neighbours_[i].doorbell.name);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.un), address.bytes) != 0)
       return errno;
+    // Who listens there: memory goes to this user's processes only.
+    if (credentials(socket.get()).uid != ::geteuid()) return EACCES;
     Packet packet;
     packet.secret = neighbours_[i].doorbell.secret;
     packet.rank = rank_;

@@ -1,38 +1,16 @@
 #include "bootstrap/bootstrap.hpp"
 
-#include <arpa/inet.h>
 #include <cstring>
 #include <mutex>
-#include <netinet/in.h>
 #include <unistd.h>
 
-#include "bootstrap/key128.hpp"
+#include "bootstrap/job_key.hpp"
 #include "bootstrap/store.hpp"
+#include "core/log.hpp"
+#include "core/net_addresses.hpp"
 
 namespace treering {
 namespace {
-
-struct UniqueId {
-  char magic[8];
-  std::uint32_t version;
-  std::uint32_t address;  // IPv4, host byte order
-  std::uint32_t port;
-  std::uint32_t root_pid;
-  Key128 key;
-  unsigned char zeros[72];
-  Key128 checksum;  // of everything above
-};
-static_assert(sizeof(UniqueId) == sizeof(IdBytes));
-constexpr char kIdMagic[8] = {'T', 'R', 'E', 'E', 'R', 'I', 'N', 'G'};
-constexpr std::uint32_t kIdVersion = 1;
-
-// Fixed keys: these hashes keep no secret, they only tell things apart.
-constexpr Key128 kChecksumKey = {'u', 'n', 'i', 'q', 'u', 'e', ' ', 'i', 'd'};
-constexpr Key128 kJobKey = {'j', 'o', 'b'};
-
-Key128 checksum_of(const UniqueId& id) {
-  return siphash128(kChecksumKey, &id, offsetof(UniqueId, checksum));
-}
 
 Status check_rank(int size, int rank) {
   if (size < 1 || size > kMaxRanks) {
@@ -54,16 +32,19 @@ class SoloRendezvous final : public Rendezvous {
   Result<std::vector<std::string>> all_gather(const std::string& blob) override {
     return std::vector<std::string>{blob};
   }
+  Secret link_key() const override { return {}; }  // no links
 };
+
+constexpr std::size_t kMostPorts = 64;  // that are tried at once
 
 // Eight ports between 20000 and 32767: above the services of most machines, below the ports that
 // Linux gives to outgoing connections (from 32768).
-std::vector<std::uint16_t> candidate_ports(const Key128& key) {
+std::vector<std::uint16_t> candidate_ports(const Secret& key) {
   constexpr std::uint32_t kFirst = 20'000;
   constexpr std::uint32_t kCount = 12'768;
   std::vector<std::uint16_t> ports;
   for (std::uint32_t i = 0; i < 8; ++i) {
-    const Key128 hash = siphash128(key, &i, sizeof i);
+    const Secret hash = derive_secret(key, "port " + std::to_string(i));
     std::uint32_t word = 0;
     std::memcpy(&word, hash.data(), sizeof word);
     ports.push_back(static_cast<std::uint16_t>(kFirst + word % kCount));
@@ -71,19 +52,32 @@ std::vector<std::uint16_t> candidate_ports(const Key128& key) {
   return ports;
 }
 
-int hex_digit(char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; }
+// Where a store listens: at the chosen addresses, or at all if nothing was chosen.
+std::vector<NetAddress> listening_at(const std::string& wanted,
+                                     const std::vector<NetAddress>& addresses) {
+  return wanted.empty() ? std::vector<NetAddress>() : addresses;
+}
 
-Key128 key_of_job(const LaunchEnv& env, const Config& config) {
-  Key128 key{};
-  if (config.job_key.size() == 2 * key.size()) {  // load_config admits hexadecimal digits only
-    for (std::size_t i = 0; i < key.size(); ++i) {
-      const int byte = hex_digit(config.job_key[2 * i]) * 16 + hex_digit(config.job_key[2 * i + 1]);
-      key[i] = static_cast<unsigned char>(byte);
-    }
-    return key;
+// The host that rank 0 runs on, in the user's words or the launcher's.
+const std::string& store_host(const LaunchEnv& env, const Config& config) {
+  return config.store_address.empty() ? env.host_of_rank_0 : config.store_address;
+}
+
+Result<std::vector<NetAddress>> addresses_of_rank_0(const LaunchEnv& env, const Config& config) {
+  if (!env.several_hosts) return own_addresses("127.0.0.1");
+  const std::string& host = store_host(env, config);
+  if (host.empty()) {
+    return invalid_argument("the ranks are on several hosts, and " + env.source +
+                            " does not say on which one rank 0 is: set MASTER_ADDR or "
+                            "TR_STORE_ADDR to its name or address, on all ranks");
   }
-  const std::string name = env.source + "|" + env.job + "|" + std::to_string(::getuid());
-  return siphash128(kJobKey, name.data(), name.size());
+  auto addresses = resolve_host(host);
+  if (!addresses.ok()) {
+    return Status(addresses.status().code(), addresses.status().message() +
+                                                 "; that is where rank 0 should be (MASTER_ADDR, "
+                                                 "TR_STORE_ADDR); an address does as well");
+  }
+  return addresses;
 }
 
 // The store of this process's job, if this is rank 0, and how often the process has joined.
@@ -92,54 +86,60 @@ struct JobState {
   std::uint64_t joined = 0;
   std::unique_ptr<StoreServer> server;
   pid_t server_pid = 0;  // a forked child has no serving thread
+  bool has_warned = false;
 };
 JobState& job_state() {
   static JobState state;
   return state;
 }
 
+// Rank 0: the store of the job is there and will wait for this communicator.
+Status serve_job(JobState& state, const LaunchEnv& env, const Config& config, bool is_secret,
+                 const std::string& wanted, StoreJoin& join) {
+  if (!is_secret && env.several_hosts && !state.has_warned) {
+    state.has_warned = true;
+    TR_LOG_WARN(0,
+                "this job has no secret, and %s gives it none: whoever reaches this host may join; "
+                "set TR_SECRET or TR_SECRET_FILE on all ranks",
+                env.source.c_str());
+  }
+  // The promise lasts until this rank itself has joined, a few lines on.
+  const Deadline promise = Deadline::after_ms(config.init_timeout_ms);
+  if (state.server_pid != ::getpid() || !state.server->promise(join.group, promise)) {
+    TR_ASSIGN_OR_RETURN(
+        state.server, StoreServer::start(join.key, listening_at(wanted, join.addresses), join.ports,
+                                         join.group, promise));
+    state.server_pid = ::getpid();
+  }
+  join.ports = {state.server->port()};
+  return {};
+}
+
 }  // namespace
 
-Result<IdBytes> start_root(const Config&) {
-  UniqueId id{};
-  std::memcpy(id.magic, kIdMagic, sizeof kIdMagic);
-  id.version = kIdVersion;
-  id.address = INADDR_LOOPBACK;
+Result<IdBytes> start_root(const Config& config) {
+  UniqueId id;
   id.root_pid = static_cast<std::uint32_t>(::getpid());
   TR_ASSIGN_OR_RETURN(id.key, random_key());
-  TR_ASSIGN_OR_RETURN(const auto server,
-                      StoreServer::start(id.key, {0}, kUniqueIdGroup, Deadline::never()));
+  // What cannot keep strangers out does not go on the network.
+  const std::string wanted = has_sodium() ? config.interfaces : "127.0.0.1";
+  TR_ASSIGN_OR_RETURN(id.addresses, own_addresses(wanted));
+  TR_ASSIGN_OR_RETURN(
+      const auto server,
+      StoreServer::start(id.secret(), listening_at(wanted, id.addresses), ports_of(config.ports),
+                         kUniqueIdGroup, Deadline::never()));
   id.port = server->port();
-  id.checksum = checksum_of(id);
-  IdBytes bytes;
-  std::memcpy(bytes.data(), &id, sizeof id);
-  return bytes;
+  return to_bytes(id);
 }
 
 Result<std::unique_ptr<Rendezvous>> join_root(const IdBytes& bytes, int size, int rank,
                                               const Config& config) {
   TR_RETURN_IF_ERROR(check_rank(size, rank));
-  UniqueId id;
-  std::memcpy(&id, bytes.data(), sizeof id);
-  if (std::memcmp(id.magic, kIdMagic, sizeof kIdMagic) != 0) {
-    return invalid_argument(
-        "this is no unique id: pass the bytes that tr_get_unique_id gave to one rank, all " +
-        std::to_string(sizeof id) + " of them");
-  }
-  if (id.checksum != checksum_of(id)) {
-    return invalid_argument(
-        "the unique id is damaged (its checksum is wrong): was it cut or "
-        "changed on its way to rank " +
-        std::to_string(rank) + "?");
-  }
-  if (id.version != kIdVersion) {
-    return unsupported("a unique id of version " + std::to_string(id.version) +
-                       ", this library knows version " + std::to_string(kIdVersion) +
-                       ": use one version in all ranks");
-  }
+  TR_ASSIGN_OR_RETURN(const UniqueId id, parse_unique_id(bytes));
   StoreJoin join;
-  join.key = id.key;
-  join.ports = {static_cast<std::uint16_t>(id.port)};
+  join.key = id.secret();
+  join.addresses = id.addresses;
+  join.ports = {id.port};
   join.group = kUniqueIdGroup;
   join.size = size;
   join.rank = rank;
@@ -154,29 +154,33 @@ Result<std::unique_ptr<Rendezvous>> join_env(const LaunchEnv& env, const Config&
   if (env.size == 1) return std::unique_ptr<Rendezvous>(std::make_unique<SoloRendezvous>());
 
   StoreJoin join;
-  join.key = key_of_job(env, config);
-  join.ports = config.store_port > 0
-                   ? std::vector<std::uint16_t>{static_cast<std::uint16_t>(config.store_port)}
-                   : candidate_ports(join.key);
+  TR_ASSIGN_OR_RETURN(const JobKey key, job_key(env, config));
+  join.key = key.key;
+  if (env.several_hosts) TR_RETURN_IF_ERROR(check_network_security());
+  if (config.store_port > 0) {
+    join.ports = {static_cast<std::uint16_t>(config.store_port)};
+  } else {
+    join.ports = config.ports.first > 0 ? ports_of(config.ports) : candidate_ports(join.key);
+    if (join.ports.size() > kMostPorts) join.ports.resize(kMostPorts);
+  }
   join.size = env.size;
   join.rank = env.rank;
   join.server_may_be_late = true;
   join.server_is_here = env.rank == 0;
   join.server_name = "rank 0 (" + env.source + ")";
-  JobState& state = job_state();
+  const std::string wanted = env.several_hosts ? config.interfaces : "127.0.0.1";
+  if (env.rank > 0) {
+    TR_ASSIGN_OR_RETURN(join.addresses, addresses_of_rank_0(env, config));
+    if (env.several_hosts) join.server_name += " on " + store_host(env, config);
+  } else {
+    TR_ASSIGN_OR_RETURN(join.addresses, own_addresses(wanted));
+  }
   {
+    JobState& state = job_state();
     const std::lock_guard lock(state.mutex);
     join.group = ++state.joined;
-    if (env.rank == 0) {
-      // The promise lasts until this rank itself has joined, a few lines on.
-      const Deadline promise = Deadline::after_ms(config.init_timeout_ms);
-      if (state.server_pid != ::getpid() || !state.server->promise(join.group, promise)) {
-        TR_ASSIGN_OR_RETURN(state.server,
-                            StoreServer::start(join.key, join.ports, join.group, promise));
-        state.server_pid = ::getpid();
-      }
-      join.ports = {state.server->port()};
-    }
+    if (env.rank == 0)
+      TR_RETURN_IF_ERROR(serve_job(state, env, config, key.is_secret, wanted, join));
   }
   return join_store(join, config);
 }

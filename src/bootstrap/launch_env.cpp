@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/host_list.hpp"
 
 namespace treering {
 namespace {
@@ -21,17 +22,26 @@ struct Launcher {
   const char* local_rank;                  // optional
   const char* local_size;                  // optional; smaller than the size: several hosts
   const char* hosts;                       // optional; more than one: several hosts
+  const char* first_host;                  // optional: where rank 0 is; a list of Slurm's kind
   std::initializer_list<const char*> job;  // what tells jobs apart, as far as set
 };
 
 const Launcher kLaunchers[] = {
-    {"treering run", "TR_RANK", "TR_SIZE", "TR_LOCAL_RANK", "TR_LOCAL_SIZE", nullptr, {}},
+    {"treering run",
+     "TR_RANK",
+     "TR_SIZE",
+     "TR_LOCAL_RANK",
+     "TR_LOCAL_SIZE",
+     nullptr,
+     "MASTER_ADDR",
+     {}},
     {"torchrun",
      "RANK",
      "WORLD_SIZE",
      "LOCAL_RANK",
      "LOCAL_WORLD_SIZE",
      nullptr,
+     "MASTER_ADDR",
      {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
@@ -39,14 +49,23 @@ const Launcher kLaunchers[] = {
      "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      nullptr,
+     "MASTER_ADDR",
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {"PMI_JOBID"}},
+    {"PMI",
+     "PMI_RANK",
+     "PMI_SIZE",
+     "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS",
+     nullptr,
+     "MASTER_ADDR",
+     {"PMI_JOBID"}},
     {"Slurm",
      "SLURM_PROCID",
      "SLURM_NTASKS",
      "SLURM_LOCALID",
      nullptr,
      "SLURM_STEP_NUM_NODES",
+     "SLURM_STEP_NODELIST",
      {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
 };
 
@@ -122,6 +141,14 @@ std::string launching_process(const char* rank_variable) {
   return "process " + std::to_string(pid);
 }
 
+// MASTER_ADDR, which a user may set under any launcher, goes before what the launcher says.
+std::string host_of_rank_0(const Launcher& launcher) {
+  if (const std::string_view master = value_of("MASTER_ADDR"); !master.empty()) {
+    return std::string(master);
+  }
+  return first_of_host_list(value_of(launcher.first_host));
+}
+
 Status check_numbers(const Launcher& launcher, const Numbers& n) {
   if (n.rank < 0 || n.size < 0) {
     const std::string set =
@@ -136,11 +163,6 @@ Status check_numbers(const Launcher& launcher, const Numbers& n) {
   const std::string size = setting(launcher.size, n.size);
   if (n.rank >= n.size) return contradiction(setting(launcher.rank, n.rank), size);
   if (n.local_size > n.size) return contradiction(setting(launcher.local_size, n.local_size), size);
-  if (n.hosts > 1 || (n.local_size >= 0 && n.local_size < n.size)) {
-    return unsupported((n.hosts > 1 ? setting(launcher.hosts, n.hosts)
-                                    : setting(launcher.local_size, n.local_size)) +
-                       " and " + size + ": ranks on several hosts are not supported yet");
-  }
   if (n.local_rank >= n.size)
     return contradiction(setting(launcher.local_rank, n.local_rank), size);
   return {};
@@ -161,13 +183,19 @@ Result<LaunchEnv> launch_env(const Config& config) {
     env.rank = numbers.rank;
     env.size = numbers.size;
     env.local_rank = numbers.local_rank >= 0 ? numbers.local_rank : numbers.rank;
-    env.local_size = numbers.size;
+    env.several_hosts =
+        numbers.hosts > 1 || (numbers.local_size >= 0 && numbers.local_size < numbers.size);
+    env.local_size = numbers.local_size >= 0 ? numbers.local_size
+                     : env.several_hosts     ? 0
+                                             : numbers.size;
+    env.host_of_rank_0 = host_of_rank_0(launcher);
     for (const char* name : launcher.job) {
       const std::string_view value = value_of(name);
       if (value.empty()) continue;
       env.job += (env.job.empty() ? "" : " ") + std::string(name) + "=" + std::string(value);
     }
-    if (env.job.empty()) env.job = launching_process(launcher.rank);
+    // On several hosts no process started them all: TR_SECRET or TR_STORE_PORT tells jobs apart.
+    if (env.job.empty() && !env.several_hosts) env.job = launching_process(launcher.rank);
     break;
   }
   return env;

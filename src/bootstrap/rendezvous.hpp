@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/secret.hpp"
 #include "core/status.hpp"
 
 namespace treering {
@@ -25,6 +26,10 @@ class Rendezvous {
   // Ranks that have met wait for each other elsewhere, too. True: give up, because of
   // tr_comm_abort. Any thread.
   virtual bool interrupted() const { return false; }
+  // The key of this communicator's links, which its connections prove (core/handshake.hpp): the
+  // same on all ranks, another one for each communicator, derived from the key of the job. Only as
+  // secret as that: without a secret (README, "Secrets") it merely keeps jobs apart.
+  virtual Secret link_key() const = 0;
 };
 
 }  // namespace treering

@@ -1,11 +1,11 @@
 // The store: the meeting place of the ranks of one job. One process serves it (StoreServer), every
-// rank joins it (join_store) and gets a Rendezvous. Over TCP on the loopback interface today;
-// nothing outside this folder knows that.
+// rank joins it (join_store) and gets a Rendezvous. Over TCP; nothing outside this folder knows
+// that.
 //
 // What goes over a connection (src/bootstrap/store_wire.hpp):
-//   server -> client  Challenge: magic, version, nonce
-//   client -> server  Hello: group, size, rank, nonce, proof that it has the key
-//   server -> client  kWelcome with the server's own proof, or kError
+//   both ways         the handshake (core/handshake.hpp): who lacks the key gets no further
+//   client -> server  Hello: group, size, rank
+//   server -> client  kWelcome or kError
 //   then, any number of times: client kGather(blob) -> server kGathered(all blobs), or kError
 //   client -> server  kBye
 // A gather is one message and one reply per rank, whatever the number of ranks.
@@ -19,15 +19,14 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/key128.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/config.hpp"
 #include "core/deadline.hpp"
+#include "core/net_addresses.hpp"
+#include "core/secret.hpp"
 #include "core/status.hpp"
 
 namespace treering {
-
-using StoreKey = Key128;
 
 // How long a connection may take to prove that it has the key.
 inline constexpr int kGreetingMs = 5000;
@@ -42,9 +41,10 @@ inline constexpr std::uint64_t kUniqueIdGroup = 0;
 // any; the handle may go before that. Any thread may call.
 class StoreServer {
  public:
-  // Listens on the first of `ports` that is free (0: any that the system gives). A promise for
-  // group `first_group` is made at once.
-  static Result<std::unique_ptr<StoreServer>> start(const StoreKey& key,
+  // Listens on the first of `ports` that is free (0: any that the system gives), at the addresses
+  // `only` or, if that is empty, at all. A promise for group `first_group` is made at once.
+  static Result<std::unique_ptr<StoreServer>> start(const Secret& key,
+                                                    const std::vector<NetAddress>& only,
                                                     const std::vector<std::uint16_t>& ports,
                                                     std::uint64_t first_group, Deadline promise);
   ~StoreServer();
@@ -61,8 +61,10 @@ class StoreServer {
 };
 
 struct StoreJoin {
-  StoreKey key{};
-  std::vector<std::uint16_t> ports;  // candidates: the first whose server proves the key is the one
+  Secret key{};
+  // Candidates, all tried at once: the first whose server proves the key is the one.
+  std::vector<NetAddress> addresses;
+  std::vector<std::uint16_t> ports;
   std::uint64_t group = 0;
   int size = 1;
   int rank = 0;

@@ -1,15 +1,14 @@
-// A rank's end of the store: finds the server, proves the key, gathers.
+// A rank's end of the store: finds the server, says who it is, gathers.
 #include <algorithm>
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <optional>
 #include <poll.h>
 #include <sys/socket.h>
 #include <thread>
 
 #include "bootstrap/store.hpp"
+#include "bootstrap/store_attempt.hpp"
 #include "bootstrap/store_wire.hpp"
 #include "core/log.hpp"
 #include "core/unique_fd.hpp"
@@ -26,6 +25,9 @@ constexpr int kForeignMs = 5000;
 constexpr int kSilentMs = 20'000;
 // The server reports who is missing; only if it is stuck itself does the client give up on its own.
 constexpr int kServerGraceMs = 3000;
+
+// All blobs of the largest job.
+constexpr std::size_t kMaxReplyBytes = std::size_t{kMaxRanks} * (kMaxBlobBytes + 4);
 
 enum class Io { kDone, kTimeout, kEnded };
 
@@ -73,6 +75,7 @@ Io recv_frame(int fd, wire::Kind& kind, std::string& body, Deadline deadline) {
   wire::FrameHead head;
   if (const Io io = recv_all(fd, &head, sizeof head, deadline); io != Io::kDone) return io;
   kind = head.kind;
+  if (head.bytes > kMaxReplyBytes) return Io::kEnded;
   body.resize(head.bytes);
   return recv_all(fd, body.data(), body.size(), deadline);
 }
@@ -85,7 +88,8 @@ class StoreClient final : public Rendezvous {
         size_(join.size),
         timeout_ms_(config.init_timeout_ms),
         warn_ms_(config.warn_ms),
-        server_name_(join.server_name) {}
+        server_name_(join.server_name),
+        link_key_(derive_secret(join.key, "links of communicator " + std::to_string(join.group))) {}
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
@@ -94,8 +98,31 @@ class StoreClient final : public Rendezvous {
     (void)send_all(fd_.get(), wire::frame(wire::Kind::kBye, {}), Deadline::after_ms(0));
   }
 
+  // Says which rank this is. kBusy of the caller: the store ended first, or has no time.
+  enum class Welcome { kJoined, kRefused, kTryAgain };
+  Welcome join(const StoreJoin& join, Status& refusal) {
+    wire::Hello hello;
+    hello.server_is_here = join.server_is_here ? 1 : 0;
+    hello.group = join.group;
+    hello.size = join.size;
+    hello.rank = join.rank;
+    const Deadline deadline = Deadline::after_ms(kGreetingMs);
+    const std::string_view bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
+    wire::Kind kind{};
+    std::string body;
+    if (send_all(fd_.get(), bytes, deadline) != Io::kDone ||
+        recv_frame(fd_.get(), kind, body, deadline) != Io::kDone) {
+      return Welcome::kTryAgain;
+    }
+    if (kind == wire::Kind::kWelcome) return Welcome::kJoined;
+    refusal = kind == wire::Kind::kError ? wire::parse_error(body)
+                                         : internal_error("an unknown message from the store");
+    return Welcome::kRefused;
+  }
+
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  Secret link_key() const override { return link_key_; }
 
   Result<std::vector<std::string>> all_gather(const std::string& blob) override {
     if (!failure_.ok()) return failure_;
@@ -133,24 +160,11 @@ class StoreClient final : public Rendezvous {
         continue;
       }
       if (kind == wire::Kind::kError) return wire::parse_error(body);
-      if (kind != wire::Kind::kGathered || !split(body, blobs)) {
+      if (kind != wire::Kind::kGathered || !wire::parse_gathered(body, size_, blobs)) {
         return internal_error("an unknown message from the store");
       }
       return {};
     }
-  }
-
-  bool split(std::string_view body, std::vector<std::string>& blobs) const {
-    for (int r = 0; r < size_; ++r) {
-      std::uint32_t bytes = 0;
-      if (body.size() < sizeof bytes) return false;
-      std::memcpy(&bytes, body.data(), sizeof bytes);
-      body.remove_prefix(sizeof bytes);
-      if (body.size() < bytes) return false;
-      blobs.emplace_back(body.substr(0, bytes));
-      body.remove_prefix(bytes);
-    }
-    return body.empty();
   }
 
   Status no_answer() const {
@@ -164,110 +178,65 @@ class StoreClient final : public Rendezvous {
   const std::int64_t timeout_ms_;
   const std::int64_t warn_ms_;
   const std::string server_name_;
+  const Secret link_key_;
   Status failure_;
 };
 
-// What was found on one port.
-enum class Found {
-  kStore,        // ours; joined
-  kRefusal,      // ours; status says why this rank may not join
-  kNothing,      // nobody listens
-  kBusy,         // a store, or its end, that dropped us before it read our proof: try again
-  kSilent,       // a listener that said nothing yet
-  kForeign,      // something else, or another job's store
-  kSystemError,  // status
-};
-struct Attempt {
-  Found found = Found::kNothing;
-  std::string what;  // for the error text
-  Status status;
-  UniqueFd fd;
+// What one round over all places has found.
+struct Round {
+  std::optional<StoreAttempt> store;
+  Status failure;          // nothing that waiting would change
+  std::string seen;        // in words, one place after the other
+  std::string in_the_way;  // places where there is something else
+  int nothing = 0;         // places where nobody listens
+  int silent = 0;
+  int foreign = 0;
+  int places = 0;
 };
 
-Attempt attempt(const StoreJoin& join, std::uint16_t port, Deadline patience) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid())
-    return {Found::kSystemError, {}, system_error("cannot create a socket", errno), {}};
-  const int on = 1;
-  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  int error = 0;
-  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    error = errno;
-    if (error == EINPROGRESS) {
-      if (!wait_for(fd.get(), POLLOUT, patience)) return {Found::kBusy, "no answer", {}, {}};
-      socklen_t length = sizeof error;
-      ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+// Until the store is found, `patience` ends, or, if every place has somebody who may yet answer,
+// `long_patience`: there a new attempt would only stand behind this one in a flooded listener's
+// queue.
+Round look_around(const StoreJoin& join, Deadline patience, Deadline long_patience) {
+  std::vector<StoreAttempt> attempts;
+  for (std::uint16_t port : join.ports) {
+    for (const NetAddress& address : join.addresses) {
+      for (const sockaddr_storage& to : endpoints(address, port)) {
+        attempts.emplace_back(to, to_string(address, port), join.key);
+      }
     }
   }
-  if (error == ECONNREFUSED) return {Found::kNothing, "nobody listens", {}, {}};
-  // It had our connection, but ended before it saw it: the store of the program before, perhaps.
-  if (error == ECONNRESET || error == ECONNABORTED) {
-    return {Found::kBusy, "a listener that hangs up", {}, {}};
+  Round round;
+  using Found = StoreAttempt::Found;
+  for (;;) {
+    std::vector<pollfd> polls;
+    for (StoreAttempt& attempt : attempts) {
+      if (attempt.found() == Found::kGoing) attempt.advance();
+      if (attempt.found() == Found::kStore) {
+        round.store.emplace(std::move(attempt));
+        return round;
+      }
+      if (attempt.found() == Found::kGoing) polls.push_back({attempt.fd(), attempt.events(), 0});
+    }
+    const Deadline end = polls.size() == attempts.size() ? long_patience : patience;
+    if (polls.empty() || end.expired()) break;
+    (void)::poll(polls.data(), polls.size(), end.poll_ms());
   }
-  if (error != 0) {
-    return {Found::kSystemError,
-            {},
-            system_error("cannot connect to the store at 127.0.0.1:" + std::to_string(port), error),
-            {}};
+  for (StoreAttempt& attempt : attempts) {
+    attempt.give_up();
+    const Found found = attempt.found();
+    ++round.places;
+    round.nothing += found == Found::kNothing;
+    round.silent += found == Found::kSilent;
+    round.foreign += found == Found::kForeign;
+    if (found == Found::kOther || found == Found::kSystemError) round.failure = attempt.status();
+    const std::string text = attempt.place() + ": " + attempt.what();
+    round.seen += (round.seen.empty() ? "" : ", ") + text;
+    if (found == Found::kSilent || found == Found::kForeign) {
+      round.in_the_way += (round.in_the_way.empty() ? "" : ", ") + text;
+    }
   }
-
-  wire::Challenge challenge;
-  switch (recv_all(fd.get(), &challenge, sizeof challenge, patience)) {
-    case Io::kTimeout:
-      return {Found::kSilent, "a listener that says nothing", {}, {}};
-    case Io::kEnded:
-      return {Found::kBusy, "a listener that hangs up", {}, {}};
-    case Io::kDone:
-      break;
-  }
-  if (challenge.magic != wire::kMagic) {
-    return {Found::kForeign, "a listener that is no Treering store", {}, {}};
-  }
-  if (challenge.version != wire::kVersion) {
-    return {Found::kRefusal,
-            {},
-            unsupported("the store in " + join.server_name + " speaks version " +
-                        std::to_string(challenge.version) + " of the protocol, this library " +
-                        std::to_string(wire::kVersion) + ": use one version in all ranks"),
-            {}};
-  }
-
-  auto nonce = random_key();
-  if (!nonce.ok()) return {Found::kSystemError, {}, nonce.status(), {}};
-  wire::Hello hello;
-  hello.server_is_here = join.server_is_here ? 1 : 0;
-  hello.group = join.group;
-  hello.size = join.size;
-  hello.rank = join.rank;
-  hello.nonce = nonce.value();
-  hello.proof = wire::client_proof(join.key, challenge.nonce, hello);
-  wire::Kind kind{};
-  std::string body;
-  // From here on a store has shown itself: a loaded machine gets the time that the server grants
-  // us.
-  const Deadline welcome = Deadline::after_ms(kGreetingMs);
-  const std::string_view bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
-  if (send_all(fd.get(), bytes, welcome) != Io::kDone ||
-      recv_frame(fd.get(), kind, body, welcome) != Io::kDone) {
-    return {Found::kBusy, "a store that hangs up", {}, {}};
-  }
-  Key128 proof;
-  if (kind != wire::Kind::kWelcome || body.size() < proof.size()) {
-    return {Found::kForeign, "the store of another job", {}, {}};
-  }
-  std::memcpy(proof.data(), body.data(), proof.size());
-  if (!equal_in_constant_time(proof, wire::server_proof(join.key, hello.nonce))) {
-    return {Found::kForeign, "a store that cannot prove the key of this job", {}, {}};
-  }
-  if (body.size() > proof.size()) {
-    return {
-        Found::kRefusal, {}, wire::parse_error(std::string_view(body).substr(proof.size())), {}};
-  }
-  return {Found::kStore, {}, {}, std::move(fd)};
+  return round;
 }
 
 }  // namespace
@@ -278,46 +247,42 @@ Result<std::unique_ptr<Rendezvous>> join_store(const StoreJoin& join, const Conf
   const Deadline silent_deadline = Deadline::after_ms(kSilentMs);
   Deadline next_notice =
       config.warn_ms > 0 ? Deadline::after_ms(config.warn_ms) : Deadline::never();
-  const auto place = [](std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); };
   int patience_ms = kFirstPatienceMs;
   std::string seen;
-  for (int round = 0;; ++round) {
-    std::string seen_now;
-    for (std::uint16_t port : join.ports) {
-      const Deadline patience = Deadline::earlier(deadline, Deadline::after_ms(patience_ms));
-      Attempt result = attempt(join, port, patience);
-      switch (result.found) {
-        case Found::kStore:
-          return std::unique_ptr<Rendezvous>(
-              std::make_unique<StoreClient>(std::move(result.fd), join, config));
-        case Found::kRefusal:
-        case Found::kSystemError:
-          return result.status;
-        case Found::kNothing:
-          if (!join.server_may_be_late) {
-            return remote_error("nobody listens at " + place(port) + ": " + join.server_name +
-                                " has ended, or the communicator of this unique id has formed or "
-                                "failed already");
-          }
+  for (int i = 0;; ++i) {
+    Round round = look_around(join, Deadline::earlier(deadline, Deadline::after_ms(patience_ms)),
+                              Deadline::earlier(deadline, Deadline::after_ms(kGreetingMs)));
+    if (round.store) {
+      auto client = std::make_unique<StoreClient>(round.store->take_socket(), join, config);
+      Status refusal;
+      switch (client->join(join, refusal)) {
+        case StoreClient::Welcome::kJoined:
+          return std::unique_ptr<Rendezvous>(std::move(client));
+        case StoreClient::Welcome::kRefused:
+          return refusal;
+        case StoreClient::Welcome::kTryAgain:
+          round.seen = round.store->place() + ": a store that hangs up";
           break;
-        case Found::kBusy:
-          break;
-        case Found::kSilent:
-        case Found::kForeign: {
-          const bool is_final = result.found == Found::kSilent
-                                    ? silent_deadline.expired()
-                                    : !join.server_may_be_late || foreign_deadline.expired();
-          if (join.ports.size() == 1 && is_final) {
-            return remote_error("at " + place(port) + " there is " + result.what + ", not " +
-                                join.server_name + ": the port is in use by another program");
-          }
-          break;
-        }
       }
-      seen_now += (seen_now.empty() ? "" : ", ") + place(port) + ": " + result.what;
+    } else {
+      if (!round.failure.ok()) return round.failure;
+      const bool is_gone = !join.server_may_be_late && round.nothing == round.places;
+      if (is_gone) {
+        return remote_error("the store of " + join.server_name + " is not there (" + round.seen +
+                            "): it has ended, or the communicator of this unique id has formed or "
+                            "failed already");
+      }
+      // What is neither ours nor about to leave; of several ports another one may still be ours.
+      int hopeless = join.server_may_be_late ? 0 : round.nothing;
+      if (!join.server_may_be_late || foreign_deadline.expired()) hopeless += round.foreign;
+      if (silent_deadline.expired()) hopeless += round.silent;
+      if (join.ports.size() == 1 && hopeless == round.places) {
+        return remote_error(join.server_name + " is not there, but something else in its place: " +
+                            round.in_the_way + "; the port is in use by another program");
+      }
     }
     // What the deadline has cut short tells less than the round before.
-    if (round == 0 || !deadline.expired()) seen = std::move(seen_now);
+    if (i == 0 || !deadline.expired()) seen = std::move(round.seen);
     if (deadline.expired()) {
       return Status(Code::kTimeout, "cannot reach the store of " + join.server_name + ": " + seen +
                                         " (TR_INIT_TIMEOUT_S sets how long to wait)");
@@ -329,7 +294,7 @@ Result<std::unique_ptr<Rendezvous>> join_store(const StoreJoin& join, const Conf
     }
     patience_ms = std::min(2 * patience_ms, kGreetingMs);
     // 1, 2, 4, ... 64 ms: ranks that start together meet at once, a late rank 0 costs little.
-    std::this_thread::sleep_for(std::chrono::milliseconds(1 << std::min(round, 6)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1 << std::min(i, 6)));
   }
 }
 

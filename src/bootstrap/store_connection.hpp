@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "bootstrap/key128.hpp"
 #include "core/deadline.hpp"
+#include "core/handshake.hpp"
 #include "core/unique_fd.hpp"
 
 namespace treering {
@@ -20,8 +20,8 @@ using SharedText = std::shared_ptr<const std::string>;
 
 class StoreConnection {
  public:
-  StoreConnection(UniqueFd fd, const Key128& server_nonce, Deadline greet_by)
-      : nonce(server_nonce), greeting(greet_by), fd_(std::move(fd)) {}
+  StoreConnection(UniqueFd fd, Handshake hands, Deadline greet_by)
+      : handshake(std::move(hands)), greeting(greet_by), fd_(std::move(fd)) {}
 
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
@@ -40,8 +40,8 @@ class StoreConnection {
   bool flush();
   bool has_output() const { return !output_.empty(); }
 
-  const Key128 nonce;       // sent in the challenge
-  const Deadline greeting;  // until then it must have proved the key
+  Handshake handshake;
+  const Deadline greeting;  // until then it must have proved the key and said its rank
   // Null until admitted; then the rank's place.
   StoreGroup* group = nullptr;
   int rank = -1;

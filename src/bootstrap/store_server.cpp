@@ -1,6 +1,5 @@
 // The serving thread: accepts connections, checks what they say first, and moves messages between
 // them and their groups (store_group.hpp).
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -30,35 +29,6 @@ constexpr std::size_t kMaxMessageBytes =
 constexpr int kMaxAcceptsInARow = 32;
 constexpr int kFullPauseMs = 50;  // out of descriptors: let some close before the next accept
 
-Result<UniqueFd> listen_on_first_free(const std::vector<std::uint16_t>& ports,
-                                      std::uint16_t& bound_port) {
-  Status refusal = internal_error("a store without ports");
-  for (std::uint16_t port : ports) {
-    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd.valid()) return system_error("cannot create a socket for the store", errno);
-    // Connections of an earlier store on this port may still be in TIME_WAIT; a live listener is
-    // refused.
-    const int on = 1;
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    socklen_t length = sizeof address;
-    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-        ::listen(fd.get(), SOMAXCONN) == 0 &&
-        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
-      bound_port = ntohs(address.sin_port);
-      return fd;
-    }
-    refusal = system_error("the store cannot listen on 127.0.0.1 port " + std::to_string(port) +
-                               (ports.size() > 1 ? " nor on the other ports of this job"
-                                                 : " (TR_STORE_PORT sets another)"),
-                           errno);
-  }
-  return refusal;
-}
-
 }  // namespace
 
 // What the handles and the thread share. `ended` is set, and the port closed, under the mutex: who
@@ -67,11 +37,10 @@ struct StoreServer::Shared {
   std::mutex mutex;
   std::map<std::uint64_t, Deadline> promised;
   bool ended = false;
-  UniqueFd listener;
-  std::uint16_t port = 0;
+  Listeners listeners;
 
   // The serving thread's own.
-  StoreKey key{};
+  Secret key{};
   UniqueFd epoll;
   std::unordered_map<int, std::unique_ptr<StoreConnection>> connections;
   std::map<std::uint64_t, StoreGroup> groups;
@@ -81,12 +50,13 @@ struct StoreServer::Shared {
   void serve();
   bool end_if_done();
   Deadline next_wake() const;
-  void accept_some();
+  const UniqueFd* listener_of(const void* event) const;
+  void accept_some(const UniqueFd& listener);
   bool drop_oldest_stranger(std::size_t keep);
   void on_input(StoreConnection& connection);
   void greet(StoreConnection& connection);
   void on_message(StoreConnection& connection, wire::Kind kind, std::string_view body);
-  void refuse(StoreConnection& connection, std::string frame);
+  void refuse(StoreConnection& connection, const Status& status);
   void close(StoreConnection& connection, bool with_goodbye);
   void check_time();
   void flush_all();
@@ -94,20 +64,30 @@ struct StoreServer::Shared {
   void watch_listener(bool on);
 };
 
-Result<std::unique_ptr<StoreServer>> StoreServer::start(const StoreKey& key,
+Result<std::unique_ptr<StoreServer>> StoreServer::start(const Secret& key,
+                                                        const std::vector<NetAddress>& only,
                                                         const std::vector<std::uint16_t>& ports,
                                                         std::uint64_t first_group,
                                                         Deadline promise) {
   auto shared = std::make_shared<Shared>();
   shared->key = key;
   shared->promised.emplace(first_group, promise);
-  TR_ASSIGN_OR_RETURN(shared->listener, listen_on_first_free(ports, shared->port));
+  auto listeners = listen_at(only, ports);
+  if (!listeners.ok()) {
+    const Status& status = listeners.status();
+    return Status(status.code(), "the store: " + status.message() +
+                                     (ports.size() > 1 ? "" : " (TR_STORE_PORT sets another)"));
+  }
+  shared->listeners = std::move(listeners).value();
   shared->epoll.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!shared->epoll.valid()) return system_error("cannot create the store's epoll", errno);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  if (::epoll_ctl(shared->epoll.get(), EPOLL_CTL_ADD, shared->listener.get(), &event) != 0) {
-    return system_error("cannot watch the store's port", errno);
+  for (UniqueFd& listener : shared->listeners.sockets) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.ptr = &listener;
+    if (::epoll_ctl(shared->epoll.get(), EPOLL_CTL_ADD, listener.get(), &event) != 0) {
+      return system_error("cannot watch the store's port", errno);
+    }
   }
 
   // The thread takes no signal: those are the program's, for its own threads.
@@ -137,7 +117,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(const StoreKey& key,
 
 StoreServer::StoreServer(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 StoreServer::~StoreServer() = default;
-std::uint16_t StoreServer::port() const { return shared_->port; }
+std::uint16_t StoreServer::port() const { return shared_->listeners.port; }
 
 bool StoreServer::promise(std::uint64_t group, Deadline promise) {
   const std::lock_guard lock(shared_->mutex);
@@ -151,10 +131,12 @@ void StoreServer::Shared::serve() {
     epoll_event events[64];
     const int n = ::epoll_wait(epoll.get(), events, 64, next_wake().poll_ms());
     for (int i = 0; i < n; ++i) {
+      if (const UniqueFd* listener = listener_of(events[i].data.ptr)) {
+        accept_some(*listener);
+        continue;
+      }
       auto* connection = static_cast<StoreConnection*>(events[i].data.ptr);
-      if (connection == nullptr) {
-        accept_some();
-      } else if (!connection->is_dead && (events[i].events & ~EPOLLOUT) != 0) {
+      if (!connection->is_dead && (events[i].events & ~EPOLLOUT) != 0) {
         on_input(*connection);
       }
     }
@@ -185,8 +167,10 @@ bool StoreServer::Shared::end_if_done() {
     if (connection->is_leaving) return false;
   }
   ended = true;
-  ::shutdown(listener.get(), SHUT_RDWR);  // for a forked child's copy of it too
-  listener.reset();
+  for (UniqueFd& listener : listeners.sockets) {
+    ::shutdown(listener.get(), SHUT_RDWR);  // for a forked child's copy of it too
+    listener.reset();
+  }
   connections.clear();
   return true;
 }
@@ -201,13 +185,23 @@ Deadline StoreServer::Shared::next_wake() const {
 }
 
 void StoreServer::Shared::watch_listener(bool on) {
-  epoll_event event{};
-  event.events = on ? static_cast<std::uint32_t>(EPOLLIN) : 0;
-  ::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, listener.get(), &event);
+  for (UniqueFd& listener : listeners.sockets) {
+    epoll_event event{};
+    event.events = on ? static_cast<std::uint32_t>(EPOLLIN) : 0;
+    event.data.ptr = &listener;
+    ::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, listener.get(), &event);
+  }
   listen_again = on ? Deadline::never() : Deadline::after_ms(kFullPauseMs);
 }
 
-void StoreServer::Shared::accept_some() {
+const UniqueFd* StoreServer::Shared::listener_of(const void* event) const {
+  for (const UniqueFd& listener : listeners.sockets) {
+    if (event == &listener) return &listener;
+  }
+  return nullptr;
+}
+
+void StoreServer::Shared::accept_some(const UniqueFd& listener) {
   for (int i = 0; i < kMaxAcceptsInARow; ++i) {
     UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
@@ -221,14 +215,11 @@ void StoreServer::Shared::accept_some() {
     }
     const int on = 1;
     ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    auto nonce = random_key();
-    if (!nonce.ok()) return;
-    auto connection = std::make_unique<StoreConnection>(std::move(fd), nonce.value(),
+    auto handshake = Handshake::start(Handshake::Role::kAcceptor, key, wire::kContext);
+    if (!handshake.ok()) return;
+    auto connection = std::make_unique<StoreConnection>(std::move(fd), std::move(handshake).value(),
                                                         Deadline::after_ms(kGreetingMs));
-    wire::Challenge challenge;
-    challenge.nonce = nonce.value();
-    connection->queue(std::make_shared<const std::string>(reinterpret_cast<const char*>(&challenge),
-                                                          sizeof challenge));
+    connection->queue(std::make_shared<const std::string>(connection->handshake.take_output()));
     if (!connection->flush()) continue;
     epoll_event event{};
     event.events = EPOLLIN | EPOLLRDHUP;
@@ -239,14 +230,19 @@ void StoreServer::Shared::accept_some() {
   }
 }
 
-// Drops the stranger that has been there longest if there are more than `keep`.
+// Drops a stranger if there are more than `keep`: of those that have not said a greeting of ours,
+// or else of all, the one that has been there longest.
 bool StoreServer::Shared::drop_oldest_stranger(std::size_t keep) {
   StoreConnection* oldest = nullptr;
   std::size_t strangers = 0;
   for (const auto& [fd, connection] : connections) {
     if (connection->group != nullptr || connection->is_leaving || connection->is_dead) continue;
     ++strangers;
-    if (oldest == nullptr || connection->greeting.remaining() < oldest->greeting.remaining()) {
+    const bool has_greeted = connection->handshake.peer_is_treering();
+    const bool oldest_has = oldest != nullptr && oldest->handshake.peer_is_treering();
+    if (oldest == nullptr || (oldest_has && !has_greeted) ||
+        (oldest_has == has_greeted &&
+         connection->greeting.remaining() < oldest->greeting.remaining())) {
       oldest = connection.get();
     }
   }
@@ -257,7 +253,8 @@ bool StoreServer::Shared::drop_oldest_stranger(std::size_t keep) {
 
 void StoreServer::Shared::on_input(StoreConnection& connection) {
   const bool is_stranger = connection.group == nullptr;
-  const bool is_open = connection.read(is_stranger ? sizeof(wire::Hello) : kMaxMessageBytes);
+  const bool is_open =
+      connection.read(is_stranger ? kHandshakeBytes + sizeof(wire::Hello) : kMaxMessageBytes);
   if (is_stranger && !connection.is_leaving) greet(connection);
   std::string& input = connection.input();
   while (connection.group != nullptr && input.size() >= sizeof(wire::FrameHead)) {
@@ -273,24 +270,35 @@ void StoreServer::Shared::on_input(StoreConnection& connection) {
 
 void StoreServer::Shared::greet(StoreConnection& connection) {
   std::string& input = connection.input();
-  wire::Hello hello;
-  if (input.size() >= sizeof hello.magic) {
-    std::memcpy(&hello.magic, input.data(), sizeof hello.magic);
-    if (hello.magic != wire::kMagic) connection.is_dead = true;
+  Handshake& handshake = connection.handshake;
+  if (handshake.is_going()) {
+    input.erase(0, handshake.feed(input.data(), input.size()));
+    if (std::string output = handshake.take_output(); !output.empty()) {
+      connection.queue(std::make_shared<const std::string>(std::move(output)));
+    }
+    if (handshake.is_going()) return;
   }
-  if (connection.is_dead || input.size() < sizeof hello) return;
+  if (!handshake.is_done()) {
+    // Only one that speaks our protocol gets an answer.
+    connection.is_leaving = handshake.peer_is_treering() && connection.has_output();
+    connection.is_dead = !connection.is_leaving;
+    return;
+  }
+  wire::Hello hello;
+  if (input.size() < sizeof hello) return;
   std::memcpy(&hello, input.data(), sizeof hello);
   input.erase(0, sizeof hello);
-  if (!equal_in_constant_time(hello.proof, wire::client_proof(key, connection.nonce, hello))) {
-    return refuse(connection, wire::frame(wire::Kind::kWrongKey, {}));
+  if (hello.version != wire::kVersion) {
+    return refuse(connection,
+                  unsupported("the store speaks version " + std::to_string(wire::kVersion) +
+                              " of its protocol, rank " + std::to_string(hello.rank) + " version " +
+                              std::to_string(hello.version) + ": use one version in all ranks"));
   }
   if (hello.size < 1 || hello.size > kMaxRanks || hello.rank < 0 || hello.rank >= hello.size) {
     connection.is_dead = true;  // join_store lets no such rank come here
     return;
   }
 
-  const Key128 own_proof = wire::server_proof(key, hello.nonce);
-  std::string welcome(reinterpret_cast<const char*>(own_proof.data()), own_proof.size());
   StoreGroup& group =
       groups.try_emplace(hello.group, hello.group, hello.size, hello.rank).first->second;
   {
@@ -302,11 +310,10 @@ void StoreServer::Shared::greet(StoreConnection& connection) {
   if (come_back) {
     connection.is_dead = true;
   } else if (!status.ok()) {
-    refuse(connection, wire::frame(wire::Kind::kWelcome, welcome + wire::error_body(status)));
+    refuse(connection, status);
   } else {
     group.admit(hello, connection);
-    connection.queue(
-        std::make_shared<const std::string>(wire::frame(wire::Kind::kWelcome, welcome)));
+    connection.queue(std::make_shared<const std::string>(wire::frame(wire::Kind::kWelcome, {})));
   }
 }
 
@@ -321,8 +328,9 @@ void StoreServer::Shared::on_message(StoreConnection& connection, wire::Kind kin
   }
 }
 
-void StoreServer::Shared::refuse(StoreConnection& connection, std::string frame) {
-  connection.queue(std::make_shared<const std::string>(std::move(frame)));
+void StoreServer::Shared::refuse(StoreConnection& connection, const Status& status) {
+  connection.queue(std::make_shared<const std::string>(
+      wire::frame(wire::Kind::kError, wire::error_body(status))));
   connection.is_leaving = true;
 }
 

@@ -1,6 +1,5 @@
 #include "bootstrap/store_wire.hpp"
 
-#include <cstddef>
 #include <cstring>
 
 namespace treering::wire {
@@ -17,21 +16,24 @@ std::string error_body(const Status& status) {
 }
 
 Status parse_error(std::string_view body) {
-  if (body.empty()) return internal_error("the store sent an error without a code");
+  if (body.empty() || body[0] <= 0 || body[0] > static_cast<char>(Code::kInternal)) {
+    return internal_error("the store sent an error without a code");
+  }
   return Status(static_cast<Code>(body[0]), std::string(body.substr(1)));
 }
 
-// The two proofs hash different lengths, so that neither can be passed off as the other.
-Key128 client_proof(const Key128& key, const Key128& server_nonce, const Hello& hello) {
-  constexpr std::size_t kCovered = offsetof(Hello, proof);
-  unsigned char message[sizeof(Key128) + kCovered];
-  std::memcpy(message, server_nonce.data(), server_nonce.size());
-  std::memcpy(message + server_nonce.size(), &hello, kCovered);
-  return siphash128(key, message, sizeof message);
-}
-
-Key128 server_proof(const Key128& key, const Key128& client_nonce) {
-  return siphash128(key, client_nonce.data(), client_nonce.size());
+bool parse_gathered(std::string_view body, int ranks, std::vector<std::string>& blobs) {
+  blobs.clear();
+  for (int r = 0; r < ranks; ++r) {
+    std::uint32_t bytes = 0;
+    if (body.size() < sizeof bytes) return false;
+    std::memcpy(&bytes, body.data(), sizeof bytes);
+    body.remove_prefix(sizeof bytes);
+    if (body.size() < bytes) return false;
+    blobs.emplace_back(body.substr(0, bytes));
+    body.remove_prefix(bytes);
+  }
+  return body.empty();
 }
 
 }  // namespace treering::wire

@@ -1,40 +1,32 @@
-// The bytes between store server and client. Both run on one host and one architecture, so that
-// structs travel as they are; magic and version guard against everything else.
+// The bytes between store server and client, after the handshake (core/handshake.hpp). Structs
+// travel as they are: all machines that this library runs on are little-endian. Whoever gets here
+// has proved the key; sizes and kinds are checked all the same.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "bootstrap/key128.hpp"
 #include "core/status.hpp"
 
 namespace treering::wire {
 
-inline constexpr std::uint32_t kMagic = 0x54525331;  // "1SRT" in memory
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 
-struct Challenge {
-  std::uint32_t magic = kMagic;
-  std::uint32_t version = kVersion;
-  Key128 nonce{};
-};
-static_assert(sizeof(Challenge) == 24);
-
+// What a rank says first, once both ends have proved the key.
 struct Hello {
-  std::uint32_t magic = kMagic;
+  std::uint32_t version = kVersion;
   std::uint32_t server_is_here = 0;
   std::uint64_t group = 0;
   std::int32_t size = 0;
   std::int32_t rank = 0;
-  Key128 nonce{};
-  Key128 proof{};  // hash under the key of the server's nonce and of everything above
 };
-static_assert(sizeof(Hello) == 56);
+static_assert(sizeof(Hello) == 24);
+inline constexpr std::string_view kContext = "store";  // of the handshake
 
 enum class Kind : std::uint32_t {
-  kWelcome,   // body: the server's proof; if the rank is refused, an error (as in kError) follows
-  kWrongKey,  // no body
+  kWelcome,   // no body
   kError,     // body: one byte Code, then text: the group has failed, nothing else will come
   kGather,    // body: GatherHead, then the blob
   kGathered,  // body: per rank, 32 bits of length and the blob
@@ -58,8 +50,7 @@ std::string frame(Kind kind, std::string_view body);
 
 std::string error_body(const Status& status);
 Status parse_error(std::string_view body);
-
-Key128 client_proof(const Key128& key, const Key128& server_nonce, const Hello& hello);
-Key128 server_proof(const Key128& key, const Key128& client_nonce);
+// The blobs of a kGathered; false: it is damaged.
+bool parse_gathered(std::string_view body, int ranks, std::vector<std::string>& blobs);
 
 }  // namespace treering::wire

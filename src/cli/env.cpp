@@ -17,7 +17,7 @@ int print_env() {
                 default_value.c_str(), var.meaning.c_str(), var.range.c_str());
     // A job's key is a secret; it shall not end in a log.
     if (const char* value = std::getenv(var.name.c_str()); value != nullptr && *value != '\0') {
-      std::printf("    now: %s\n", var.type == "key" ? "(set)" : value);
+      std::printf("    now: %s\n", var.type == "key" || var.type == "secret" ? "(set)" : value);
     }
   }
   for (const std::string& name : unknown_env_vars()) {

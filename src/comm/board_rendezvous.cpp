@@ -54,7 +54,8 @@ void load_vote(const BoardVote& board, int size, Vote* vote) {
 }
 
 BoardRendezvous::BoardRendezvous(std::vector<Board*> boards, std::vector<int> members, int own_rank,
-                                 std::uint64_t attempt, Check check, Push push)
+                                 std::uint64_t attempt, Check check, Push push,
+                                 const Secret& old_link_key)
     : boards_(std::move(boards)),
       members_(std::move(members)),
       check_(std::move(check)),
@@ -62,6 +63,9 @@ BoardRendezvous::BoardRendezvous(std::vector<Board*> boards, std::vector<int> me
       packet_(attempt << 20) {
   rank_ =
       static_cast<int>(std::find(members_.begin(), members_.end(), own_rank) - members_.begin());
+  std::string name = "tr_comm_shrink " + std::to_string(attempt);
+  for (int member : members_) name += " " + std::to_string(member);
+  link_key_ = derive_secret(old_link_key, name);
 }
 
 Status BoardRendezvous::wait(const std::atomic<std::uint64_t>& word, int member) {

@@ -36,12 +36,13 @@ class BoardRendezvous final : public Rendezvous {
   // boards: of all ranks of the old communicator. attempt: the same number on all members, greater
   // than that of every attempt before; all members have left that one.
   BoardRendezvous(std::vector<Board*> boards, std::vector<int> members, int own_rank,
-                  std::uint64_t attempt, Check check, Push push);
+                  std::uint64_t attempt, Check check, Push push, const Secret& old_link_key);
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   Result<std::vector<std::string>> all_gather(const std::string& blob) override;
   // One of the members is lost, or the check says otherwise that there is no use in waiting.
   bool interrupted() const override;
+  Secret link_key() const override { return link_key_; }
 
  private:
   // One packet of each member, at most kMailBytes: this rank's out, the others' appended to `all`.
@@ -53,6 +54,7 @@ class BoardRendezvous final : public Rendezvous {
   Check check_;
   Push push_;
   int rank_ = 0;
+  Secret link_key_;
   std::uint64_t packet_;  // number of the last one: the attempt, then 20 bits for its packets
 };
 

@@ -64,6 +64,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
       new Communicator(rendezvous.rank(), rendezvous.size(), config));
   comm->forks_ = forks_of_this_process();
   comm->family_ = family != 0 ? family : family_of_this_thread();
+  comm->link_key_ = rendezvous.link_key();
   comm->range_owner_ = make_range_owner(comm->rank_, comm->size_);
   TR_ASSIGN_OR_RETURN(Settings settings, agree_on_settings(rendezvous, config));
   comm->tuning_ = std::move(settings.tuning);

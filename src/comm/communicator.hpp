@@ -102,6 +102,10 @@ class Communicator final : public EngineOwner,
   RangeOwner range_owner() const { return range_owner_; }
   std::byte* barrier_byte() { return barrier_bytes_; }  // two: one to send, one to receive
 
+  // The key that the links of this communicator prove, and those of communicators from it derive.
+  const Secret& link_key() const { return link_key_; }
+  // Calls of split so far: the same number on all ranks.
+  std::uint64_t splits() const { return splits_; }
   // Collective; colour < 0: nullptr.
   Result<std::shared_ptr<Communicator>> split(int color, int key);
   // comm/survive.cpp. Collective over the ranks that are left: a communicator of them, also when
@@ -270,6 +274,8 @@ class Communicator final : public EngineOwner,
     std::size_t bytes = 0;
   };
   std::vector<LocalWindow> local_windows_;
+  Secret link_key_{};
+  std::uint64_t splits_ = 0;
   std::uint64_t sequence_ = 0;    // collectives issued
   std::uint64_t waited_for_ = 0;  // so many of them, when wait_for_device waits no longer
   std::uint64_t family_ = 0;      // see comm/identity.cpp
@@ -308,12 +314,14 @@ class SubsetRendezvous final : public Rendezvous {
   int size() const override { return static_cast<int>(members_.size()); }
   Result<std::vector<std::string>> all_gather(const std::string& blob) override;
   bool interrupted() const override { return parent_.was_aborted(); }
+  Secret link_key() const override { return link_key_; }
 
  private:
   Communicator& parent_;
   std::vector<int> members_;
   const char* part_of_;
   int rank_ = 0;
+  Secret link_key_;
 };
 
 }  // namespace treering

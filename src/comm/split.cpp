@@ -13,6 +13,9 @@ SubsetRendezvous::SubsetRendezvous(Communicator& parent, std::vector<int> member
     : parent_(parent), members_(std::move(members)), part_of_(part_of) {
   const auto it = std::find(members_.begin(), members_.end(), parent_.rank());
   rank_ = static_cast<int>(it - members_.begin());
+  std::string name = std::string(part_of) + " " + std::to_string(parent_.splits());
+  for (int member : members_) name += " " + std::to_string(member);
+  link_key_ = derive_secret(parent_.link_key(), name);
 }
 
 // Lengths first, then the blobs, each as one group of sends and receives.
@@ -59,6 +62,7 @@ Config Communicator::config_of(const std::vector<int>& ranks) const {
 
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
   const Range range(range_owner_, {.operation = "split"});
+  ++splits_;
   std::vector<int> everyone(size_);
   for (int r = 0; r < size_; ++r) everyone[r] = r;
   struct Wish {

@@ -110,8 +110,8 @@ Result<std::shared_ptr<Communicator>> Communicator::form(const Survival& s, Dead
     if (!deadline.expired()) return {};
     return Status(Code::kTimeout, "rank " + std::to_string(member) + " does not answer");
   };
-  BoardRendezvous rendezvous(boards, members, rank_, attempt, check,
-                             [this] { transport_->push_board(); });
+  BoardRendezvous rendezvous(
+      boards, members, rank_, attempt, check, [this] { transport_->push_board(); }, link_key_);
   Config config = config_of(members);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
   config.init_timeout_ms = std::clamp<std::int64_t>(left, 1, config_.init_timeout_ms);

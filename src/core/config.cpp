@@ -11,10 +11,22 @@
 namespace treering {
 namespace {
 
-enum class Kind { kSeconds, kBytes, kCount, kFlag, kLogLevel, kAlgos, kKey, kText };
+enum class Kind {
+  kSeconds,
+  kBytes,
+  kCount,
+  kFlag,
+  kLogLevel,
+  kAlgos,
+  kKey,
+  kText,
+  kSecret,
+  kPorts
+};
 
-using Member = std::variant<std::int64_t Config::*, bool Config::*, std::string Config::*,
-                            LogLevel Config::*, std::vector<AlgoChoice> Config::*>;
+using Member =
+    std::variant<std::int64_t Config::*, bool Config::*, std::string Config::*, LogLevel Config::*,
+                 std::vector<AlgoChoice> Config::*, PortRange Config::*>;
 
 // min and max in the units of the member (milliseconds for kSeconds). special: a value outside the
 // range that is legal too, and what it means; null if there is none.
@@ -78,6 +90,17 @@ const EnvVar kTable[] = {
      "what treering tune measured on this machine, to choose algorithms by; rank 0 reads it"},
     {"TR_EXPLAIN", Kind::kFlag, &Config::explain, 0, 1, 0, nullptr,
      "1: rank 0 of a new communicator writes to stderr what it will choose, and why"},
+    {"TR_INTERFACE", Kind::kText, &Config::interfaces, 0, 0, 0, nullptr,
+     "network interfaces between hosts: names or networks, such as eth1,10.1.0.0/16; not set: all "
+     "that are up"},
+    {"TR_PORT_RANGE", Kind::kPorts, &Config::ports, 0, 0, 0, nullptr,
+     "ports to listen on for other hosts, one for each rank; not set: any"},
+    {"TR_SECRET", Kind::kSecret, &Config::secret, 0, 0, 0, nullptr,
+     "secret that all ranks share, at least 16 characters: who does not know it is kept out"},
+    {"TR_SECRET_FILE", Kind::kText, &Config::secret_file, 0, 0, 0, nullptr,
+     "file that holds the secret; only its owner may read it"},
+    {"TR_REQUIRE_AUTH", Kind::kFlag, &Config::require_auth, 0, 1, 0, nullptr,
+     "1: a job that has no key and no secret is refused"},
     {"TR_LOG", Kind::kLogLevel, &Config::log_level, 0, 0, 0, nullptr,
      "what is written to stderr: off, warn, info or debug"},
     {"TR_RANK", Kind::kCount, &Config::rank, 0, kMaxRanks - 1, 0, nullptr,
@@ -90,6 +113,8 @@ const EnvVar kTable[] = {
      "number of the job's ranks on this host (set by treering run)"},
     {"TR_STORE_PORT", Kind::kCount, &Config::store_port, 1, 65'535, 0, "derived from the job",
      "port on which rank 0 meets the others"},
+    {"TR_STORE_ADDR", Kind::kText, &Config::store_address, 0, 0, 0, nullptr,
+     "name or address of rank 0's host, if the launcher does not say it (MASTER_ADDR)"},
     {"TR_JOB_KEY", Kind::kKey, &Config::job_key, 0, 0, 0, nullptr,
      "secret of the job, the same on all ranks (set by treering run)"},
 };
@@ -138,6 +163,10 @@ std::string type_text(Kind kind) {
       return "key";
     case Kind::kText:
       return "text";
+    case Kind::kSecret:
+      return "secret";
+    case Kind::kPorts:
+      return "ports";
   }
   return "";
 }
@@ -154,6 +183,10 @@ std::string range_text(const EnvVar& var) {
       return "32 hexadecimal digits";
     case Kind::kText:
       return "any text";
+    case Kind::kSecret:
+      return "16 characters or more";
+    case Kind::kPorts:
+      return "one port or two, such as 5000-5019, 1 to 65535";
     case Kind::kSeconds:
     case Kind::kBytes:
     case Kind::kCount:
@@ -228,6 +261,17 @@ bool parse_key(std::string_view text) {
          text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
 }
 
+bool parse_ports(std::string_view text, PortRange& ports) {
+  const std::size_t dash = text.find('-');
+  std::int64_t first = 0, last = 0;
+  if (!parse_number(text.substr(0, dash), first)) return false;
+  last = first;
+  if (dash != text.npos && !parse_number(text.substr(dash + 1), last)) return false;
+  if (first < 1 || last < first || last > 65'535) return false;
+  ports = {static_cast<int>(first), static_cast<int>(last)};
+  return true;
+}
+
 bool parse_into(const EnvVar& var, std::string_view text, Config& config) {
   std::int64_t number = 0;
   switch (var.kind) {
@@ -240,8 +284,12 @@ bool parse_into(const EnvVar& var, std::string_view text, Config& config) {
       return parse_algos(text, config.*std::get<std::vector<AlgoChoice> Config::*>(var.member));
     case Kind::kKey:
     case Kind::kText:
+    case Kind::kSecret:
       config.*std::get<std::string Config::*>(var.member) = text;
+      if (var.kind == Kind::kSecret) return text.size() >= kMinSecretChars;
       return var.kind == Kind::kText || parse_key(text);
+    case Kind::kPorts:
+      return parse_ports(text, config.*std::get<PortRange Config::*>(var.member));
     case Kind::kSeconds:
       if (!parse_seconds(text, number)) return false;
       break;
@@ -280,6 +328,8 @@ std::string default_text(const EnvVar& var) {
     case Kind::kAlgos:
     case Kind::kKey:
     case Kind::kText:
+    case Kind::kSecret:
+    case Kind::kPorts:
       return "";
   }
   return "";
@@ -293,8 +343,11 @@ Result<Config> load_config() {
     const char* text = std::getenv(var.name);
     if (text == nullptr || *text == '\0') continue;
     if (!parse_into(var, text, config)) {
-      return invalid_argument("environment variable " + std::string(var.name) + " is \"" + text +
-                              "\", but must be " + range_text(var) + " (" + var.meaning + ")");
+      // A bad secret is somebody's good one, cut or badly quoted.
+      const bool is_secret = var.kind == Kind::kSecret || var.kind == Kind::kKey;
+      const std::string value = is_secret ? "not usable" : "\"" + std::string(text) + "\"";
+      return invalid_argument("environment variable " + std::string(var.name) + " is " + value +
+                              ", but must be " + range_text(var) + " (" + var.meaning + ")");
     }
   }
   return config;

@@ -5,6 +5,7 @@
 // config.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,12 +18,21 @@ namespace treering {
 
 inline constexpr int kMaxRanks = 16'384;  // of a job or communicator
 
+inline constexpr std::size_t kMinSecretChars = 16;  // of TR_SECRET
+
 // TR_ALGO=all_reduce:ring. Whether the algorithm exists is for the communicator to say, which knows
 // the registry and the size.
 struct AlgoChoice {
   Collective collective;
   std::string algorithm;
   bool operator==(const AlgoChoice&) const = default;
+};
+
+// TR_PORT_RANGE=5000-5019; 0: any port.
+struct PortRange {
+  int first = 0;
+  int last = 0;
+  bool operator==(const PortRange&) const = default;
 };
 
 struct Config {
@@ -54,6 +64,15 @@ struct Config {
   std::string host_id;    // empty: found out; ranks with different ones never share memory
   std::string tune_file;  // what treering tune stored; only rank 0 reads it
   bool explain = false;   // rank 0 writes to stderr what a new communicator will choose
+
+  // TCP between hosts.
+  std::string interfaces;  // to use: names or networks, separated by commas; empty: all
+  PortRange ports;         // to listen on
+
+  // Who belongs to the job (bootstrap/job_key.hpp).
+  std::string secret;         // shared by all ranks; empty: none
+  std::string secret_file;    // holds it
+  bool require_auth = false;  // a job without a key is an error
   LogLevel log_level = LogLevel::kWarn;
 
   // Set by a launcher. -1: not set.
@@ -62,6 +81,7 @@ struct Config {
   std::int64_t local_rank = -1;
   std::int64_t local_size = -1;
   std::int64_t store_port = 0;  // 0: derived from the job (bootstrap/bootstrap.hpp)
+  std::string store_address;    // of rank 0's host; empty: what the launcher says
   std::string job_key;          // 32 hexadecimal digits; empty: derived from the job
 
   bool operator==(const Config&) const = default;

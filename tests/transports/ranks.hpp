@@ -60,6 +60,7 @@ class TestRendezvous : public Rendezvous {
 
   int rank() const override { return rank_; }
   int size() const override { return places_.size(); }
+  Secret link_key() const override { return {'t', 'e', 's', 't'}; }
   Result<std::vector<std::string>> all_gather(const std::string& blob) override {
     if (blob.size() > kBlobBytes) return invalid_argument("the blob is too long");
     const std::uint64_t slot = round_ % 2;

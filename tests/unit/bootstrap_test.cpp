@@ -18,22 +18,6 @@ extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 namespace treering {
 namespace {
 
-// Runs body(rank) in `size` child processes; the body answers whether all went well.
-void on_processes(int size, const std::function<bool(int)>& body) {
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < size; ++rank) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) ::_exit(body(rank) ? 0 : 1);
-    children.push_back(child);
-  }
-  for (int rank = 0; rank < size; ++rank) {
-    int status = 0;
-    ::waitpid(children[static_cast<std::size_t>(rank)], &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank;
-  }
-}
-
 // The error of joining, or of the first exchange.
 Status join_and_gather(const IdBytes& id, int size, int rank, const Config& config) {
   const auto joined = join_root(id, size, rank, config);
@@ -285,13 +269,32 @@ TEST(UniqueId, AbsurdSizesAndRanksAreRefused) {
   EXPECT_TRUE(join_and_gather(id, 1, 0, quick_config()).ok());
 }
 
-LaunchEnv job_of(int size, int rank, const std::string& job) {
-  LaunchEnv env;
-  env.rank = rank;
-  env.size = size;
-  env.source = "test";
-  env.job = job + std::to_string(::getpid());
-  return env;
+TEST(UniqueId, CarriesItsAddressesAndDropsTheLeastWanted) {
+  UniqueId id;
+  id.port = 4711;
+  id.root_pid = 12;
+  id.key = random_key().value();
+  const auto add = [&](const std::string& ip) {
+    id.addresses.emplace_back();
+    ASSERT_TRUE(parse_address(ip, id.addresses.back()));
+  };
+  const auto text = [](const UniqueId& of) {
+    std::string all;
+    for (const NetAddress& a : of.addresses) all += to_string(a, of.port) + " ";
+    return all;
+  };
+  for (const char* ip : {"10.0.0.1", "fd00::1", "fe80::1", "192.168.1.1", "127.0.0.1"}) add(ip);
+  auto parsed = parse_unique_id(to_bytes(id));
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(text(parsed.value()), "10.0.0.1:4711 [fd00::1]:4711 192.168.1.1:4711 127.0.0.1:4711 ");
+  EXPECT_EQ(parsed.value().key, id.key);
+  EXPECT_EQ(parsed.value().secret(), id.secret());
+  EXPECT_EQ(parsed.value().root_pid, 12u);
+  id.addresses.clear();
+  for (int i = 1; i < 30; ++i) add("fd00::" + std::to_string(i));
+  add("127.0.0.1");
+  EXPECT_EQ(text(parse_unique_id(to_bytes(id)).value()),
+            "[fd00::1]:4711 [fd00::2]:4711 [fd00::3]:4711 [fd00::4]:4711 127.0.0.1:4711 ");
 }
 
 TEST(JoinEnv, SeveralTimesInARow) {

@@ -10,10 +10,12 @@
 #include <random>
 #include <string>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
+#include "bootstrap/bootstrap.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/config.hpp"
 #include "core/unique_fd.hpp"
@@ -40,6 +42,31 @@ inline void on_threads(const std::vector<int>& ranks, const std::function<void(i
   std::vector<std::thread> threads;
   for (int rank : ranks) threads.emplace_back(body, rank);
   for (std::thread& thread : threads) thread.join();
+}
+
+// Runs body(rank) in `size` child processes; the body answers whether all went well.
+inline void on_processes(int size, const std::function<bool(int)>& body) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < size; ++rank) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(body(rank) ? 0 : 1);
+    children.push_back(child);
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    int status = 0;
+    ::waitpid(children[static_cast<std::size_t>(rank)], &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank;
+  }
+}
+
+inline LaunchEnv job_of(int size, int rank, const std::string& job) {
+  LaunchEnv env;
+  env.rank = rank;
+  env.size = size;
+  env.source = "test";
+  env.job = job + std::to_string(::getpid());
+  return env;
 }
 
 inline std::vector<int> first_ranks(int size) {

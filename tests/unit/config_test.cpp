@@ -1,6 +1,7 @@
 // Configuration table, deadlines, log lines, rank lists.
 #include "core/config.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <set>
@@ -74,12 +75,29 @@ TEST_F(ConfigTest, ReadsEachKindOfValue) {
   EXPECT_EQ(load_with("TR_HOST_ID", "node 7").host_id, "node 7");
   EXPECT_EQ(load_with("TR_TEST_HOSTS", "2x2").test_hosts, "2x2");
   EXPECT_EQ(load_with("TR_STORE_PORT", "65535").store_port, 65535);
+  EXPECT_EQ(load_with("TR_PORT_RANGE", "5000").ports, (PortRange{5000, 5000}));
+  EXPECT_EQ(load_with("TR_PORT_RANGE", "1-65535").ports, (PortRange{1, 65535}));
+  EXPECT_EQ(load_with("TR_SECRET", "0123456789abcdef").secret, "0123456789abcdef");
   EXPECT_EQ(load_with("TR_JOB_KEY", "0123456789abcdefABCDEF0000000000").job_key,
             "0123456789abcdefABCDEF0000000000");
   const Config algos = load_with("TR_ALGO", "all_reduce:ring,broadcast:tree");
   const std::vector<AlgoChoice> expected = {{Collective::kAllReduce, "ring"},
                                             {Collective::kBroadcast, "tree"}};
   EXPECT_EQ(algos.algos, expected);
+}
+
+TEST_F(ConfigTest, ABadSecretIsNamedButNotShown) {
+  for (const auto& [name, value, right] :
+       {std::array{"TR_JOB_KEY", "1234", "32 hexadecimal digits"},
+        {"TR_JOB_KEY", "0123456789abcdef0123456789abcdeg", "32 hexadecimal digits"},
+        {"TR_SECRET", "too short", "16 characters"}}) {
+    ::setenv(name, value, 1);
+    const std::string text = load_config().status().message();
+    ::unsetenv(name);
+    EXPECT_NE(text.find(name), std::string::npos) << text;
+    EXPECT_NE(text.find(right), std::string::npos) << text;
+    EXPECT_EQ(text.find(value), std::string::npos) << text;
+  }
 }
 
 TEST_F(ConfigTest, AnEmptyValueCountsAsNotSet) { EXPECT_EQ(load_with("TR_SPIN", ""), Config{}); }
@@ -111,10 +129,12 @@ TEST_F(ConfigTest, ABadValueIsNamedWithWhatWouldBeRight) {
       {"TR_ALGO", "all_reduce:", "collective:algorithm"},
       {"TR_ALGO", "all_reduce:ring,", "collective:algorithm"},
       {"TR_STORE_PORT", "70000", "1 to 65535"},
+      {"TR_PORT_RANGE", "0-5", "5000-5019"},
+      {"TR_PORT_RANGE", "9-8", "5000-5019"},
+      {"TR_PORT_RANGE", "1-65536", "5000-5019"},
+      {"TR_PORT_RANGE", "5000-", "5000-5019"},
       {"TR_RANK", " 1", "0 to"},
       {"TR_SIZE", "0", "1 to"},
-      {"TR_JOB_KEY", "1234", "32 hexadecimal digits"},
-      {"TR_JOB_KEY", "0123456789abcdef0123456789abcdeg", "32 hexadecimal digits"},
   };
   for (const auto& bad : kBad) {
     ::setenv(bad.name, bad.value, 1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/host_list.hpp"
 #include "tests/unit/bootstrap_util.hpp"
 
 namespace treering {
@@ -196,13 +197,61 @@ TEST_F(LaunchEnvTest, NumbersThatAreNone) {
                Code::kInvalidArgument, {"OMPI_COMM_WORLD_SIZE is \"2x\""});
 }
 
-TEST_F(LaunchEnvTest, SeveralHostsAreNotSupportedYet) {
-  expect_error({{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}}, Code::kUnsupported,
-               {"LOCAL_WORLD_SIZE=4", "several hosts"});
+TEST_F(LaunchEnvTest, SeveralHosts) {
+  Variables torchrun = kTorchrun;
+  torchrun[0].second = "5";
+  torchrun[1].second = "8";
+  torchrun[2].second = "1";
+  torchrun[4].second = "node1";
+  auto env = read(torchrun);
+  ASSERT_TRUE(env.ok()) << env.status().message();
+  EXPECT_TRUE(env.value().several_hosts);
+  EXPECT_EQ(env.value().host_of_rank_0, "node1");
+  EXPECT_EQ(env.value().rank, 5);
+  EXPECT_EQ(env.value().local_rank, 1);
+  EXPECT_EQ(env.value().local_size, 4);
   SetUp();
   Variables slurm = kSlurm;
   slurm[4].second = "2";
-  expect_error(slurm, Code::kUnsupported, {"SLURM_STEP_NUM_NODES=2", "several hosts"});
+  slurm.emplace_back("SLURM_STEP_NODELIST", "gpu[07-08]");
+  env = read(slurm);
+  ASSERT_TRUE(env.ok()) << env.status().message();
+  EXPECT_TRUE(env.value().several_hosts);
+  EXPECT_EQ(env.value().host_of_rank_0, "gpu07");
+  EXPECT_EQ(env.value().local_size, 0);
+  // A user's MASTER_ADDR goes before it.
+  EXPECT_EQ(read({{"MASTER_ADDR", "10.0.0.1"}}).value().host_of_rank_0, "10.0.0.1");
+  SetUp();
+  Variables hydra = kHydra;
+  hydra[1].second = "4";
+  env = read(hydra);
+  ASSERT_TRUE(env.ok()) << env.status().message();
+  EXPECT_TRUE(env.value().several_hosts);
+  // Its proxies are other processes on every host.
+  EXPECT_EQ(env.value().job, "");
+  EXPECT_EQ(env.value().host_of_rank_0, "");
+}
+
+TEST(HostList, TheFirstNameOfSlurmsShortForm) {
+  const struct {
+    const char* list;
+    const char* first;
+  } kLists[] = {{"node1", "node1"},
+                {"node1,node2", "node1"},
+                {"node[08-11,20],x", "node08"},
+                {"n[3]", "n3"},
+                {"r[1-2]c[5,7]", "r1c5"},
+                {"a[1-4]-ib.cluster", "a1-ib.cluster"},
+                {"", ""},
+                {",", ""},
+                {"n[", ""},
+                {"n[]", ""},
+                {"n[x]", ""},
+                {"n[1", ""},
+                {"n[1x]", ""},
+                {"a b", ""},
+                {"$(reboot)", ""}};
+  for (const auto& row : kLists) EXPECT_EQ(first_of_host_list(row.list), row.first) << row.list;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "bootstrap/key128.hpp"
+#include "core/key128.hpp"
 
 #include <bit>
 #include <cerrno>
