@@ -64,8 +64,10 @@ struct Config {
   std::string host_id;  // empty: found out; ranks with different ones never share memory
 
   // TCP between hosts.
-  std::string interfaces;  // to use: names or networks, separated by commas; empty: all
-  PortRange ports;         // to listen on
+  std::string interfaces;    // to use: names or networks, separated by commas; empty: all
+  PortRange ports;           // to listen on
+  std::int64_t sockets = 0;  // data connections to each rank of another host; 0: chosen
+  bool checksum = false;     // of every message
 
   // Who belongs to the job (bootstrap/job_key.hpp).
   std::string secret;         // shared by all ranks; empty: none
