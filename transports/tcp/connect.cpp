@@ -101,8 +101,7 @@ Result<std::unique_ptr<Transport>> connect_tcp(Rendezvous& rendezvous,
   Result<std::vector<Remote>> remotes = read(plates, host_of_rank, rank, options, own);
   const LinkBytes bytes = link_bytes(*local);
   Result<std::unique_ptr<Network>> network =
-      remotes.ok() ? open(rank, listener.value(), remotes.value(), rendezvous.size(), bytes, *local,
-                          rendezvous.link_key(), options)
+      remotes.ok() ? open(rendezvous, listener.value(), remotes.value(), bytes, *local, options)
                    : Result<std::unique_ptr<Network>>(remotes.status());
   TR_RETURN_IF_ERROR(agree_on_meeting(rendezvous, network.status()));
   return std::unique_ptr<Transport>(
