@@ -51,6 +51,13 @@ struct alignas(64) FifoHead {
   std::atomic<std::uint64_t> head;  // messages that this reader has released; pairs with tx_refresh
 };
 
+// How long a message is, and the size of its slot: for links that a pump carries on (LINKS.md, T1).
+// Written by tx_payload, read by the pump after the tail.
+struct FifoLength {
+  std::uint32_t bytes;
+  std::uint32_t slot_bytes;
+};
+
 // The writer's end.
 struct FifoTx {
   FifoLine* lines = nullptr;
@@ -64,6 +71,7 @@ struct FifoTx {
   std::uint64_t released = 0;     // the smallest head seen; never above next
   std::size_t slot_bytes = 0;     // geometry of the slots in use
   std::uint64_t moved_bytes = 0;  // posted so far, for reports
+  FifoLength* lengths = nullptr;  // kFifoLines of them where a pump reads along, else none
 };
 
 // A reader's end.
@@ -110,8 +118,13 @@ inline bool tx_ready(FifoTx& tx, std::size_t bytes, std::size_t slot_bytes) {
   return tx.next - tx.released < window;
 }
 
-// Where the payload of the next message goes. Only after tx_ready.
+// Where the payload of the next message, of `bytes` bytes, goes. Only after tx_ready; before every
+// tx_post of a link with lengths.
 inline std::byte* tx_payload(FifoTx& tx, std::size_t bytes) {
+  if (tx.lengths != nullptr) {
+    tx.lengths[tx.next % kFifoLines] = {static_cast<std::uint32_t>(bytes),
+                                        static_cast<std::uint32_t>(tx.slot_bytes)};
+  }
   if (bytes <= kInlineBytes) return tx.lines[tx.next % kFifoLines].payload;
   return tx.data + tx.next % fifo_slots(tx.data_bytes, tx.slot_bytes) * tx.slot_bytes;
 }

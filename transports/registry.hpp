@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "core/config.hpp"
 #include "core/status.hpp"
 #include "transports/transport.hpp"
 
@@ -15,7 +17,7 @@ namespace treering {
 
 class Rendezvous;  // bootstrap/rendezvous.hpp
 
-// Must be equal on all ranks, but for timeout_ms: connect_transport compares them.
+// Must be equal on all ranks but where it says otherwise; connect_transport compares the sizes.
 struct TransportOptions {
   // Slot data per link, in bytes, rounded up to whole pages; Transport::link_data_bytes says the
   // result.
@@ -25,7 +27,14 @@ struct TransportOptions {
   // Ranks with different host ids never try to share memory. Empty: this machine's boot id. For
   // tests and for containers that must be kept apart (TR_HOST_ID). May differ between ranks.
   std::string host_id;
-  // The limit of the hand-over of segments; the rendezvous has a limit of its own.
+  // TCP between hosts. Which interfaces peers are told of: names or networks, separated by commas;
+  // empty: all that are up. May differ between ranks, as may the ports to listen on (0: any).
+  std::string interfaces;
+  PortRange ports;
+  int sockets = 0;        // data connections to each rank of another host; 0: chosen
+  bool checksum = false;  // of every message between hosts
+  // The limit of the hand-over of segments, and of meeting other hosts; the rendezvous has a limit
+  // of its own. May differ.
   int timeout_ms = 30000;
 };
 
@@ -35,8 +44,15 @@ struct TransportOptions {
 Result<std::unique_ptr<Transport>> connect_transport(Rendezvous& rendezvous,
                                                      const TransportOptions& options);
 
-// Shared memory: all ranks on one host (transports/shm).
+// Shared memory of the ranks of each host (transports/shm). Where there are several hosts, the
+// links between them are missing.
 Result<std::unique_ptr<Transport>> connect_shm(Rendezvous& rendezvous,
-                                               const TransportOptions& options);
+                                               const TransportOptions& options,
+                                               const std::vector<int>& host_of_rank);
+
+// TCP between the hosts (transports/tcp), beside the shared memory of each.
+Result<std::unique_ptr<Transport>> connect_tcp(Rendezvous& rendezvous,
+                                               const TransportOptions& options,
+                                               std::unique_ptr<Transport> local);
 
 }  // namespace treering

@@ -1,12 +1,14 @@
-// Transport: what connects the ranks of a communicator. Today there is one, shared memory
-// (transports/shm).
+// Transport: what connects the ranks of a communicator: shared memory on one host (transports/shm),
+// and TCP besides where there are several (transports/tcp).
 //
 // The executor works on FifoTx/FifoRx and windows only; virtual calls happen when plans are built
-// and on the slow path of a wait, never per message.
+// and on the slow path of a wait, never per message. Where links need somebody to move their
+// messages there is a pump(), which whoever waits drives.
 //
-// Threads: one thread at a time, but for board() and abort reads, which are atomics.
+// Threads: one thread at a time, but for board(), push_board() and abort reads, which are any's.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +19,7 @@
 #include "core/status.hpp"
 #include "transports/board.hpp"
 #include "transports/fifo.hpp"
+#include "transports/link_pump.hpp"
 #include "transports/window_map.hpp"
 
 namespace treering {
@@ -38,9 +41,20 @@ class Transport {
   // Bytes of slot data per link of this kind.
   virtual std::size_t link_data_bytes(LinkId::Kind kind) const = 0;
 
+  // What carries messages where memory alone does not; nullptr: memory does.
+  virtual LinkPump* pump() { return nullptr; }
+  // Which host each rank is on, by rank: those of one number share memory. Numbered from 0 in the
+  // order of their lowest ranks; the same on all ranks.
+  virtual const std::vector<int>& host_of_rank() const = 0;
+
+  // That of a rank on another host is a copy: fresh after a change of state, else as old as the
+  // last check_peers, or older.
   virtual Board& board(int rank) = 0;
   // This rank's state has changed in a way that peers must learn at once. Any thread; never blocks.
   virtual void push_board() {}
+  // The state on the board is this rank's last one, and it will post no more: what peers still need
+  // is with their machines when this returns, unless it takes longer than the limit.
+  virtual void leave(std::chrono::milliseconds limit) { (void)limit; }
 
   // Slow path of a wait, at most every few milliseconds: has a peer process ended? An error names
   // it. A peer that finalized first is no error here. Any thread, as has_ended.

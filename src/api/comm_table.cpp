@@ -1,6 +1,7 @@
 #include "api/comm_table.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 
 namespace treering::api {
@@ -17,6 +18,8 @@ namespace {
 
 // Communicators alive at once in one process.
 constexpr std::size_t kMaxComms = 1 << 14;
+// For what is on its way to other hosts when the process exits.
+constexpr auto kLeaveAtExit = std::chrono::seconds(2);
 
 struct Table {
   std::mutex mutex;  // of add_comm
@@ -40,7 +43,8 @@ void leave_all() {
     if (slot == nullptr) break;
     std::lock_guard lock(slot->mutex);
     // A forked child's exit is not its parent's.
-    if (slot->comm != nullptr && slot->comm->check_process().ok()) slot->comm->mark_left();
+    if (slot->comm != nullptr && slot->comm->check_process().ok())
+      slot->comm->mark_left(kLeaveAtExit);
   }
 }
 

@@ -21,6 +21,9 @@ constexpr std::size_t kDefaultLinkBytes = 128 << 10;
 constexpr std::size_t kDefaultCastBytes = 256 << 10;
 constexpr std::size_t kSendRecvBytes = 128 << 10;
 constexpr std::size_t kSendRecvSlice = 32 << 10;
+// How long a rank that leaves sees to it that other hosts have what it has posted.
+constexpr std::chrono::milliseconds kLeaveFailed(500);
+constexpr std::chrono::milliseconds kLeaveAtLast = std::chrono::hours(24);
 
 std::atomic<std::uint64_t> g_forks{0};
 
@@ -44,9 +47,9 @@ const char* algorithm_of(const Operation& op) {
   return algorithm != nullptr ? algorithm->name : nullptr;
 }
 
-// All ranks share memory; tests may have algorithms see several hosts.
-Result<HostMap> hosts_of(int size, const Config& config) {
-  if (config.test_hosts.empty()) return HostMap::one_host(size);
+// Tests may have algorithms see several hosts where all ranks share memory.
+Result<HostMap> hosts_of(const Transport& transport, int size, const Config& config) {
+  if (config.test_hosts.empty()) return HostMap(transport.host_of_rank());
   Result<HostMap> hosts = HostMap::parse(config.test_hosts);
   if (!hosts.ok()) return hosts.status().with_context("TR_TEST_HOSTS");
   if (hosts.value().ranks() == size) return hosts;
@@ -73,11 +76,15 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   options.cast_bytes = config.cast_bytes > 0 ? config.cast_bytes : kDefaultCastBytes;
   options.sendrecv_bytes = kSendRecvBytes;
   options.host_id = config.host_id;
+  options.interfaces = config.interfaces;
+  options.ports = config.ports;
+  options.sockets = static_cast<int>(config.sockets);
+  options.checksum = config.checksum;
   options.timeout_ms = static_cast<int>(config.init_timeout_ms);
   TR_ASSIGN_OR_RETURN(comm->transport_, connect_transport(rendezvous, options));
   comm->board_ = &comm->transport_->board(comm->rank_);
   TR_RETURN_IF_ERROR(comm->introduce(settings.communicator));
-  TR_ASSIGN_OR_RETURN(comm->hosts_, hosts_of(comm->size_, config));
+  TR_ASSIGN_OR_RETURN(comm->hosts_, hosts_of(*comm->transport_, comm->size_, config));
   for (const AlgoChoice& a : config.algos) {
     TR_RETURN_IF_ERROR(
         comm->set_algorithm(collective_name(a.collective), a.algorithm).with_context("TR_ALGO"));
@@ -85,7 +92,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Rendezvous& rendezvou
   std::vector<Board*> boards;
   for (int r = 0; r < comm->size_; ++r) boards.push_back(&comm->transport_->board(r));
   comm->placement_.emplace(std::move(boards), comm->rank_);
-  comm->engine_ = std::make_shared<Engine>(*comm, spin_for(*comm->placement_, config));
+  comm->engine_ = std::make_shared<Engine>(*comm, spin_for(*comm->placement_, config),
+                                           comm->transport_->pump());
   TR_RETURN_IF_ERROR(comm->connect_devices(rendezvous));
   comm->looks_at_pointers_ = config.cuda && (comm->device_ != nullptr || has_devices());
   comm->board_->state.store(RankState::kLive, std::memory_order_release);
@@ -102,18 +110,21 @@ Communicator::~Communicator() {
     device_->set_watch(nullptr);
   }
   if (engine_ != nullptr) engine_->stop();
-  mark_left();
+  // Peers may still need what this rank has posted; a failed communicator's do not.
+  mark_left(failed_.load(std::memory_order_relaxed) ? kLeaveFailed
+            : config_.timeout_ms > 0                ? std::chrono::milliseconds(config_.timeout_ms)
+                                                    : kLeaveAtLast);
   forget();
 }
 
-void Communicator::mark_left() {
+void Communicator::mark_left(std::chrono::milliseconds limit) {
   // Peers that still read this rank's messages have its memory mapped; they only learn that it
   // left.
   if (board_->state.load(std::memory_order_relaxed) <= RankState::kLive) {
     board_->state.store(RankState::kFinalized, std::memory_order_release);
   }
   board_->left.store(1, std::memory_order_release);  // pairs with has_gone
-  transport_->push_board();
+  transport_->leave(limit);
 }
 
 Status Communicator::check_process() const {
@@ -369,6 +380,7 @@ void Communicator::abort() {
   failed_.store(true, std::memory_order_release);   // pairs with async_error
   aborted_.store(true, std::memory_order_release);  // pairs with on_slow_wait
   board_->state.store(RankState::kAborted, std::memory_order_release);
+  transport_->push_board();
   if (device_ != nullptr) device_->abort();
 }
 

@@ -137,8 +137,9 @@ class Communicator final : public EngineOwner,
   Status set_warn_ms(std::int64_t warn_ms);        // 0: never
 
   Status finalize();
-  // Tells the peers that this rank will do no more; at destruction and at the process's exit.
-  void mark_left();
+  // Tells the peers that this rank will do no more; at destruction and at the process's exit. Takes
+  // at most so long to get to other hosts what is on its way.
+  void mark_left(std::chrono::milliseconds limit);
   void abort();
   bool was_aborted() const { return aborted_.load(std::memory_order_acquire); }  // pairs with abort
   Status async_error() const override;

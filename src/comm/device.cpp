@@ -9,6 +9,7 @@
 #include "core/log.hpp"
 #include "engine/device_room.hpp"
 #include "transports/exchange.hpp"
+#include "transports/find_hosts.hpp"
 
 namespace treering {
 namespace {
@@ -66,6 +67,10 @@ Result<bool> Communicator::fit_channels(Rendezvous& rendezvous, int* channels) {
 
 Status Communicator::connect_devices(Rendezvous& rendezvous) {
   if (!config_.cuda) return {};
+  if (!is_one_host(transport_->host_of_rank())) {
+    if (!config_.cuda_strict) return {};
+    return unsupported("GPU memory is not used between hosts yet, and TR_CUDA_STRICT=1");
+  }
   DeviceLinkOptions options;
   TR_ASSIGN_OR_RETURN(const bool do_without, fit_channels(rendezvous, &options.channels));
   if (do_without) return {};

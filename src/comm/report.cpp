@@ -244,6 +244,7 @@ Status Communicator::on_failure(const Operation&, const Status& cause) {
   std::snprintf(board_->cause, kCauseBytes, "%s", failure_.message().c_str());
   board_->state.store(RankState::kFailed,
                       std::memory_order_release);  // pairs with check_peers of others
+  transport_->push_board();
   failed_.store(true, std::memory_order_release);  // pairs with async_error
   if (device_ != nullptr) device_->abort();        // what runs on the other engine ends too
   TR_LOG_WARN(rank_, "%s", failure_.message().c_str());

@@ -20,8 +20,9 @@ std::string settings_text(const Config& c, int size) {
       std::to_string(c.slice_bytes) + "; TR_ORDERED " + std::to_string(c.ordered) + "; TR_CUDA " +
       std::to_string(c.cuda) + "; TR_CUDA_STRICT " + std::to_string(c.cuda_strict) +
       "; TR_CUDA_CHANNELS " + std::to_string(c.cuda_channels) + "; TR_CUDA_SLOT_BYTES " +
-      std::to_string(c.cuda_slot_bytes) + "; TR_CUDA_COPY_ENGINE " + std::to_string(c.copy_engine) +
-      "; TR_PROTOCOL " + c.protocol + "; TR_TEST_HOSTS " + c.test_hosts + "; TR_ALGO ";
+      std::to_string(c.cuda_slot_bytes) + "; TR_CHECKSUM " + std::to_string(c.checksum) +
+      "; TR_CUDA_COPY_ENGINE " + std::to_string(c.copy_engine) + "; TR_PROTOCOL " + c.protocol +
+      "; TR_TEST_HOSTS " + c.test_hosts + "; TR_ALGO ";
   for (const AlgoChoice& a : c.algos)
     text += std::string(collective_name(a.collective)) + ":" + a.algorithm + ",";
   return text;

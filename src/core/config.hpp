@@ -66,8 +66,10 @@ struct Config {
   bool explain = false;   // rank 0 writes to stderr what a new communicator will choose
 
   // TCP between hosts.
-  std::string interfaces;  // to use: names or networks, separated by commas; empty: all
-  PortRange ports;         // to listen on
+  std::string interfaces;    // to use: names or networks, separated by commas; empty: all
+  PortRange ports;           // to listen on
+  std::int64_t sockets = 0;  // data connections to each rank of another host; 0: chosen
+  bool checksum = false;     // of every message
 
   // Who belongs to the job (bootstrap/job_key.hpp).
   std::string secret;         // shared by all ranks; empty: none

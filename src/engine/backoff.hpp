@@ -12,6 +12,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include "transports/link_pump.hpp"
+
 namespace treering {
 
 inline void cpu_relax() {
@@ -48,7 +50,8 @@ class Backoff {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Backoff(Spin& spin) : spin_(spin) {}
+  // pump: naps end when it has something to do.
+  explicit Backoff(Spin& spin, LinkPump* pump = nullptr) : spin_(spin), pump_(pump) {}
 
   // Something moved: start afresh.
   void reset() {
@@ -112,11 +115,14 @@ class Backoff {
   void nap(Clock::time_point now) {
     // An eighth of the time waited so far, so that a wait is never prolonged by much; at most 1 ms.
     const auto eighth = std::chrono::duration_cast<std::chrono::nanoseconds>(now - since_) / 8;
-    timespec t{0, static_cast<long>(std::clamp<std::int64_t>(eighth.count(), 50'000, 1'000'000))};
+    const auto ns = std::clamp<std::int64_t>(eighth.count(), 50'000, 1'000'000);
+    if (pump_ != nullptr) return pump_->wait(std::chrono::nanoseconds(ns));
+    timespec t{0, static_cast<long>(ns)};
     nanosleep(&t, nullptr);
   }
 
   Spin& spin_;
+  LinkPump* pump_;
   int polls_ = 0;
   bool slow_ = false;     // spinning has ended: since_ and last_check_ are set
   bool napping_ = false;  // yielding has ended too

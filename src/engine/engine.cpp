@@ -19,9 +19,9 @@ void Engine::stop() {
 
 Status Engine::run_now(Operation& op) {
   op.is_head = true;
-  Backoff backoff(spin_now_);
+  Backoff backoff(spin_now_, pump_);
   while (!op.finished()) {
-    if (op.progress()) {
+    if (op.progress() || (pump_ != nullptr && pump_->progress())) {
       backoff.reset();
     } else if (backoff.pause([&] { return owner_.waits_in_vain(op); })) {
       const Status status = owner_.on_slow_wait(op, backoff.waited());
@@ -29,6 +29,7 @@ Status Engine::run_now(Operation& op) {
     }
   }
   if (!op.failure().ok()) return owner_.on_failure(op, op.failure());
+  if (pump_ != nullptr) pump_->flush();
   owner_.on_complete(op);
   return {};
 }
@@ -66,7 +67,7 @@ Status Engine::start_thread() {
 }
 
 bool Engine::poll_locked() {
-  bool moved = false;
+  bool moved = pump_ != nullptr && pump_->progress();
   for (std::size_t i = 0; i < active_.size(); ++i) {
     Ticket& ticket = *active_[i];
     if (ticket.done.load(std::memory_order_relaxed)) continue;
@@ -82,6 +83,7 @@ bool Engine::poll_locked() {
       break;
     }
     if (ticket.op.finished()) {
+      if (pump_ != nullptr) pump_->flush();
       owner_.on_complete(ticket.op);
       finish_locked(ticket, {});
       moved = true;
@@ -138,7 +140,7 @@ void Engine::end_helping() {
 Status Engine::wait(const Ticket& ticket) {
   begin_helping();
   Spin spin(spin_);
-  Backoff backoff(spin);
+  Backoff backoff(spin, pump_);
   while (!ticket.done.load(std::memory_order_acquire)) {  // pairs with finish_locked
     if (poll()) {
       backoff.reset();
@@ -165,7 +167,7 @@ Status Engine::drain() {
 void Engine::drive() {
   std::unique_lock lock(mutex_);
   Spin spin(spin_);
-  Backoff backoff(spin);
+  Backoff backoff(spin, pump_);
   while (!stop_) {
     if (active_.empty()) {
       wake_.wait(lock);

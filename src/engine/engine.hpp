@@ -22,6 +22,7 @@
 #include "core/status.hpp"
 #include "engine/backoff.hpp"
 #include "engine/operation.hpp"
+#include "transports/link_pump.hpp"
 
 namespace treering {
 
@@ -53,7 +54,10 @@ struct Ticket {
 
 class Engine {
  public:
-  Engine(EngineOwner& owner, int spin) : owner_(owner), spin_(spin), spin_now_(spin) {}
+  // pump: what moves the messages of the links, driven by whoever waits; nullptr: memory does. It
+  // outlives this.
+  Engine(EngineOwner& owner, int spin, LinkPump* pump = nullptr)
+      : owner_(owner), pump_(pump), spin_(spin), spin_now_(spin) {}
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -95,6 +99,7 @@ class Engine {
   void drive();
 
   EngineOwner& owner_;
+  LinkPump* const pump_;
   const int spin_;
   Spin spin_now_;     // of run_now
   std::mutex mutex_;  // guards all below but the atomics

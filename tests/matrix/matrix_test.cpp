@@ -3,6 +3,8 @@
 //
 //   matrix_test threads     ranks as threads, n = 2..9, and hosts of several shapes
 //   matrix_test processes   ranks as processes, n = 2, 4, 5, 8
+//   matrix_test hosts       the same, on as many "hosts" as there are ranks: all over TCP
+//   matrix_test two_hosts   the same, rank r on host r mod 2: shared memory and TCP
 // The rotation follows from a seed that is printed (TR_TEST_SEED repeats it). TR_TEST_LONG=1: the
 // full product of types, operators and buffers. TR_TEST_SMALL=1: a smaller matrix, for sanitizers.
 // TR_TEST_CELLS=N: N cells of it, evenly spread. TR_TEST_LIMIT_S=S: seconds that all may take.
@@ -20,6 +22,12 @@ namespace treering::test {
 namespace {
 
 Mode g_mode = Mode::kThreads;
+std::vector<int> g_hosts;  // that ranks play: rank r that of number r modulo its size
+
+void play_on(std::vector<int> host_of_rank) {
+  g_hosts = host_of_rank;
+  play_hosts(std::move(host_of_rank));
+}
 
 bool env_set(const char* name) {
   const char* v = std::getenv(name);
@@ -84,7 +92,7 @@ std::vector<Cell> cells_for(int n, const HostMap* hosts = nullptr) {
   std::uint64_t turn = seed() + static_cast<std::uint64_t>(n) * 131;
   for (const algos::Algorithm& a : algos::all_algorithms()) {
     if (a.collective == Collective::kBarrier || !algos::supports(a, n, hosts)) continue;
-    if (hosts != nullptr && !a.needs_hosts()) continue;  // it would run as on one host
+    if (g_hosts.empty() && hosts != nullptr && !a.needs_hosts()) continue;  // as on one host
     for (const bool uneven : {false, true}) {
       const bool has_variant =
           a.collective == Collective::kAllGather || a.collective == Collective::kReduceScatter ||
@@ -161,7 +169,11 @@ void expect_the_oracles_bits(const std::vector<Cell>& all, int n) {
 class Matrix : public testing::TestWithParam<int> {};
 
 TEST_P(Matrix, EveryCellHasTheOraclesBits) {
-  const std::vector<Cell> all = cells_for(GetParam());
+  std::vector<int> host_of_rank(static_cast<std::size_t>(GetParam()), 0);
+  for (std::size_t r = 0; r < host_of_rank.size() && !g_hosts.empty(); ++r)
+    host_of_rank[r] = g_hosts[r % g_hosts.size()];
+  const HostMap hosts(host_of_rank);
+  const std::vector<Cell> all = cells_for(GetParam(), g_hosts.empty() ? nullptr : &hosts);
   ASSERT_GT(all.size(), 100u);
   expect_the_oracles_bits(all, GetParam());
 }
@@ -201,7 +213,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Matrix, testing::Range(2, 10));
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (argc > 1 && std::string(argv[1]) == "processes")
-    treering::test::g_mode = treering::test::Mode::kProcesses;
+  const std::string mode = argc > 1 ? argv[1] : "threads";
+  if (mode != "threads") treering::test::g_mode = treering::test::Mode::kProcesses;
+  if (mode == "hosts") treering::test::play_on({0, 1, 2, 3, 4, 5, 6, 7, 8});
+  if (mode == "two_hosts") treering::test::play_on({0, 1});
   return RUN_ALL_TESTS();
 }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <signal.h>
 #include <sys/mman.h>
@@ -14,6 +15,8 @@ namespace treering::test {
 namespace {
 
 constexpr std::size_t kReportBytes = 4096;
+
+std::vector<int> g_host_of_rank;
 
 // A wait of the library ends before the test's limit, so that a hang says what it waited for.
 std::string run_body(const RankBody& body, tr_comm_t comm, int rank, int size, int limit_s) {
@@ -44,6 +47,10 @@ std::string run_threads(int size, const RankBody& body, int limit_s) {
 
 std::string process_main(int id_pipe, int size, int rank, const RankBody& body, int limit_s,
                          const tr_unique_id_t* made) {
+  if (!g_host_of_rank.empty()) {
+    const int host = g_host_of_rank[static_cast<std::size_t>(rank) % g_host_of_rank.size()];
+    ::setenv("TR_HOST_ID", ("host" + std::to_string(host)).c_str(), 1);
+  }
   tr_unique_id_t id;
   if (made != nullptr) {
     id = *made;
@@ -118,6 +125,8 @@ std::string run_processes(int size, const RankBody& body, int limit_s) {
 }
 
 }  // namespace
+
+void play_hosts(std::vector<int> host_of_rank) { g_host_of_rank = std::move(host_of_rank); }
 
 std::string failure(const char* call, tr_result_t result) {
   if (result == TR_SUCCESS) return {};

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "treering/treering.h"
 
@@ -18,6 +19,10 @@ using RankBody = std::function<std::string(tr_comm_t comm, int rank, int size)>;
 // line. Processes: the caller must have no other threads. A rank that does not end in `limit_s` is
 // killed and reported.
 std::string run_ranks(Mode mode, int size, const RankBody& body, int limit_s = 120);
+
+// From now on rank r of run_ranks(Mode::kProcesses) plays a rank of host host_of_rank[r mod its
+// size] (TR_HOST_ID): ranks of different hosts talk TCP over loopback. Empty: one host.
+void play_hosts(std::vector<int> host_of_rank);
 
 // "rank 2: tr_all_reduce: timeout: ..." if result is not TR_SUCCESS.
 std::string failure(const char* call, tr_result_t result);

@@ -1,16 +1,16 @@
-// Builds a shared-memory transport: create the own segment, tell the others, hand it over, agree.
+// Builds a shared-memory transport: create the own segment, tell the others, hand it over to those
+// of this host, agree.
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "bootstrap/rendezvous.hpp"
 #include "transports/exchange.hpp"
+#include "transports/find_hosts.hpp"
 #include "transports/hand_over.hpp"
 #include "transports/registry.hpp"
 #include "transports/shm/shm_transport.hpp"
@@ -19,13 +19,10 @@ namespace treering {
 namespace shm {
 namespace {
 
-constexpr std::size_t kHostIdBytes = 128;
 constexpr std::size_t kMaxLinkBytes = std::size_t{1} << 30;
 
 // What a rank tells the others before the hand-over.
 struct Card {
-  char host_id[kHostIdBytes] = {};  // zero-terminated
-  std::uint64_t network_namespace = 0;
   std::uint64_t pid_namespace = 0;
   std::uint32_t pidfds_work = 0;
   std::int32_t pid = 0;  // in its own pid namespace
@@ -44,31 +41,12 @@ struct Own {
   Card card;
 };
 
-// 0 if it cannot be found out.
-std::uint64_t namespace_number(const char* name) {
-  struct stat info {};
-  return ::stat((std::string("/proc/self/ns/") + name).c_str(), &info) == 0 ? info.st_ino : 0;
-}
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);  // empty if it cannot be read: the hand-over will tell
-  return id;
-}
-
 Result<Own> prepare(const Layout& layout, const TransportOptions& options) {
   for (const std::size_t bytes : {options.link_bytes, options.cast_bytes, options.sendrecv_bytes})
     if (bytes == 0 || bytes > kMaxLinkBytes)
       return invalid_argument("a link of " + std::to_string(bytes) + " bytes: 1 to " +
                               std::to_string(kMaxLinkBytes) + " is possible");
   Card card;
-  const std::string host_id = options.host_id.empty() ? boot_id() : options.host_id;
-  if (host_id.size() >= kHostIdBytes)
-    return invalid_argument("the host id (TR_HOST_ID) is longer than " +
-                            std::to_string(kHostIdBytes - 1) + " bytes");
-  std::memcpy(card.host_id, host_id.data(), host_id.size());
-  card.network_namespace = namespace_number("net");
   card.pid_namespace = namespace_number("pid");
   card.pidfds_work = pidfds_work() ? 1 : 0;
   card.pid = ::getpid();
@@ -93,16 +71,6 @@ Status check_cards(const std::vector<Card>& cards) {
   const Card& first = cards[0];
   for (std::size_t r = 1; r < cards.size(); ++r) {
     const Card& card = cards[r];
-    std::string reason;
-    if (std::strcmp(card.host_id, first.host_id) != 0)
-      reason =
-          std::string("their host ids differ (") + first.host_id + " and " + card.host_id + ")";
-    else if (card.network_namespace != first.network_namespace && card.network_namespace != 0 &&
-             first.network_namespace != 0)
-      reason = "they are in different network namespaces";
-    if (!reason.empty())
-      return unsupported("ranks 0 and " + std::to_string(r) + " do not share memory: " + reason +
-                         "; TCP between hosts is not built yet");
     if (card.fifo_lines != first.fifo_lines)
       return unsupported("rank " + std::to_string(r) +
                          " runs another build of Treering than rank 0");
@@ -117,15 +85,17 @@ Status check_cards(const std::vector<Card>& cards) {
   return {};
 }
 
-// Maps every rank's segment.
+// Maps the segment of every rank of this host.
 Result<std::vector<PeerInfo>> meet(const Rendezvous& rendezvous, Own& own,
                                    const std::vector<Card>& cards,
+                                   const std::vector<int>& host_of_rank,
                                    std::vector<UniqueFd>& connections, int timeout_ms) {
   const int rank = rendezvous.rank();
   std::vector<PeerInfo> peers(cards.size());
   std::vector<Neighbour> neighbours;
   for (std::size_t r = 0; r < cards.size(); ++r) {
     const Card& card = cards[r];
+    if (host_of_rank[r] != host_of_rank[static_cast<std::size_t>(rank)]) continue;
     peers[r].pid = card.pid;
     peers[r].same_process = card.process == own.card.process;
     if (!peers[r].same_process) {
@@ -161,10 +131,10 @@ Result<Liveness> watch(int rank, const std::vector<PeerInfo>& peers,
                        std::vector<UniqueFd>& connections) {
   std::vector<Board*> boards;
   for (const PeerInfo& peer : peers)
-    boards.push_back(reinterpret_cast<Board*>(peer.segment->base()));
+    boards.push_back(peer.segment ? reinterpret_cast<Board*>(peer.segment->base()) : nullptr);
   Liveness liveness(rank, std::move(boards));
   for (std::size_t r = 0; r < peers.size(); ++r) {
-    if (peers[r].same_process) continue;
+    if (peers[r].same_process || !peers[r].segment) continue;
     const int peer = static_cast<int>(r);
     if (peers[r].keep_connection)
       liveness.watch_connection(peer, std::move(connections[r]), peers[r].pid);
@@ -177,22 +147,23 @@ Result<Liveness> watch(int rank, const std::vector<PeerInfo>& peers,
 
 Result<std::unique_ptr<Transport>> finish(const Rendezvous& rendezvous, const Layout& layout,
                                           Own& own, const std::vector<Card>& cards,
-                                          int timeout_ms) {
+                                          const std::vector<int>& host_of_rank, int timeout_ms) {
   const int rank = rendezvous.rank();
   std::vector<UniqueFd> connections(cards.size());
   TR_ASSIGN_OR_RETURN(std::vector<PeerInfo> peers,
-                      meet(rendezvous, own, cards, connections, timeout_ms));
+                      meet(rendezvous, own, cards, host_of_rank, connections, timeout_ms));
   TR_ASSIGN_OR_RETURN(Liveness liveness, watch(rank, peers, connections));
   peers[static_cast<std::size_t>(rank)].memory_file = std::move(own.memory_file);
   return std::unique_ptr<Transport>(std::make_unique<ShmTransport>(
-      rank, layout, std::move(peers), std::move(liveness), timeout_ms));
+      rank, layout, std::move(peers), std::move(liveness), host_of_rank, timeout_ms));
 }
 
 }  // namespace
 }  // namespace shm
 
 Result<std::unique_ptr<Transport>> connect_shm(Rendezvous& rendezvous,
-                                               const TransportOptions& options) {
+                                               const TransportOptions& options,
+                                               const std::vector<int>& host_of_rank) {
   using namespace shm;
   const Layout layout(rendezvous.size(),
                       {options.link_bytes, options.cast_bytes, options.sendrecv_bytes});
@@ -203,7 +174,7 @@ Result<std::unique_ptr<Transport>> connect_shm(Rendezvous& rendezvous,
   TR_RETURN_IF_ERROR(check_cards(cards));
 
   Result<std::unique_ptr<Transport>> transport =
-      finish(rendezvous, layout, own.value(), cards, options.timeout_ms);
+      finish(rendezvous, layout, own.value(), cards, host_of_rank, options.timeout_ms);
   // After this everybody has mapped everything, and was alive when its process was found.
   TR_RETURN_IF_ERROR(agree(rendezvous, transport.status()));
   return transport;

@@ -49,8 +49,10 @@ void Liveness::poll_now() {
 }
 
 RankState Liveness::state_of(int rank) const {
+  const Board* const board = boards_[static_cast<std::size_t>(rank)];
+  if (board == nullptr) return RankState::kLive;  // somebody else watches over other hosts
   // Pairs with the release of the state's writer: code and cause are there.
-  return boards_[static_cast<std::size_t>(rank)]->state.load(std::memory_order_acquire);
+  return board->state.load(std::memory_order_acquire);
 }
 
 Status Liveness::check() {

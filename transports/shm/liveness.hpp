@@ -20,7 +20,7 @@ namespace treering::shm {
 
 class Liveness {
  public:
-  // boards: every rank's, by rank; they outlive this.
+  // boards: every rank's, by rank, nullptr for one of another host; they outlive this.
   Liveness(int rank, std::vector<Board*> boards);
 
   // Until one of these is called for it, a rank counts as a thread of this process.

@@ -5,16 +5,23 @@
 namespace treering::shm {
 
 ShmTransport::ShmTransport(int rank, const Layout& layout, std::vector<PeerInfo> peers,
-                           Liveness liveness, int timeout_ms)
+                           Liveness liveness, std::vector<int> host_of_rank, int timeout_ms)
     : rank_(rank),
       layout_(layout),
       peers_(std::move(peers)),
       liveness_(std::move(liveness)),
+      host_of_rank_(std::move(host_of_rank)),
       timeout_ms_(timeout_ms),
       page_is_resident_(layout.bytes() / kPageBytes, false) {
   // The board, which the communicator writes at once.
   resident_pages_ = round_up(sizeof(Board), kPageBytes) / kPageBytes;  // by connect_shm
   for (std::size_t page = 0; page < resident_pages_; ++page) page_is_resident_[page] = true;
+}
+
+std::size_t ShmTransport::mapped_bytes() const {
+  std::size_t bytes = 0;
+  for (const PeerInfo& peer : peers_) bytes += peer.segment != nullptr ? layout_.bytes() : 0;
+  return bytes;
 }
 
 std::string ShmTransport::describe(int peer) const {
@@ -66,7 +73,8 @@ Result<FifoTx*> ShmTransport::tx(const LinkId& id) {
 Result<FifoRx*> ShmTransport::rx(const LinkId& id) {
   if (const auto known = rx_.find(id); known != rx_.end()) return &known->second;
   const bool is_cast = id.kind == LinkId::Kind::kCast;
-  if (!layout_.contains(id) || (is_cast ? id.src == rank_ : id.dst != rank_))
+  if (!layout_.contains(id) || (is_cast ? id.src == rank_ : id.dst != rank_) ||
+      peers_[static_cast<std::size_t>(id.src)].segment == nullptr)
     return internal_error("rank " + std::to_string(rank_) + " does not read link " + to_string(id));
   const LinkPlace place = layout_.place(id);
   TR_RETURN_IF_ERROR(make_link_resident(id.src, place).with_context("link " + to_string(id)));

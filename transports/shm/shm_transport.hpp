@@ -18,7 +18,7 @@
 
 namespace treering::shm {
 
-// Another rank, as far as this one needs to know it.
+// Another rank, as far as this one needs to know it. A rank of another host has no segment.
 struct PeerInfo {
   std::shared_ptr<Segment> segment;
   bool same_process = false;
@@ -32,13 +32,14 @@ class ShmTransport final : public Transport {
  public:
   // peers: every rank's, by rank, this rank's own included.
   ShmTransport(int rank, const Layout& layout, std::vector<PeerInfo> peers, Liveness liveness,
-               int timeout_ms);
+               std::vector<int> host_of_rank, int timeout_ms);
 
   const char* name() const override { return "shm"; }
   std::string describe(int peer) const override;
   Result<FifoTx*> tx(const LinkId& id) override;
   Result<FifoRx*> rx(const LinkId& id) override;
   std::size_t link_data_bytes(LinkId::Kind kind) const override { return layout_.sizes().of(kind); }
+  const std::vector<int>& host_of_rank() const override { return host_of_rank_; }
   Board& board(int rank) override;
   Status check_peers() override {
     std::lock_guard lock(liveness_mutex_);
@@ -49,7 +50,7 @@ class ShmTransport final : public Transport {
     return liveness_.has_ended(rank);
   }
   Result<WindowMap> map_windows(void* ptr, std::size_t bytes, Rendezvous& rendezvous) override;
-  std::size_t mapped_bytes() const override { return peers_.size() * layout_.bytes(); }
+  std::size_t mapped_bytes() const override;
   std::size_t resident_bytes() const override { return resident_pages_ * kPageBytes; }
 
  private:
@@ -64,6 +65,7 @@ class ShmTransport final : public Transport {
   std::vector<PeerInfo> peers_;
   std::mutex liveness_mutex_;
   Liveness liveness_;
+  std::vector<int> host_of_rank_;
   int timeout_ms_;
   std::map<LinkId, FifoTx> tx_;  // a map: the addresses stay
   std::map<LinkId, FifoRx> rx_;

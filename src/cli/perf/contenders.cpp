@@ -96,12 +96,19 @@ TeamSpec mpi_team(const std::string& name, const std::string& worker, int ranks,
   return spec;
 }
 
-Failure add_mpi(const std::string& name, int ranks, std::vector<TeamPlan>* out) {
+// All of Open MPI's ranks talk TCP: it cannot be told that some of one machine share a host.
+Failure add_mpi_over_tcp(int ranks, const std::string& worker, std::vector<TeamPlan>* out) {
+  out->push_back({mpi_team("mpi-tcp", worker, ranks, {"--mca", "btl", "tcp,self"}), false, {}});
+  return std::nullopt;
+}
+
+Failure add_mpi(const std::string& name, int ranks, int hosts, std::vector<TeamPlan>* out) {
   if (!is_in_path("mpirun")) return "mpi: mpirun not found: apt install openmpi-bin";
   std::string worker;
   if (Failure failure =
           need_worker("mpi", "apt install libopenmpi-dev and build with -Dmpi=enabled", &worker))
     return failure;
+  if (hosts > 1) return add_mpi_over_tcp(ranks, worker, out);
   if (name == "mpi") out->push_back({mpi_team("mpi", worker, ranks, {}), false, {}});
   out->push_back(
       {mpi_team("mpi-nocma", worker, ranks, {"--mca", "btl_vader_single_copy_mechanism", "none"}),
@@ -164,7 +171,7 @@ Failure add_peer(const std::string& peer, const Job& job, std::vector<TeamPlan>*
            (job.on_gpu ? ": it is measured on host memory only" : ": it needs --device cuda");
   }
   if (peer == "nccl") return add_nccl(job, out);
-  if (peer == "mpi" || peer == "mpi-nocma") return add_mpi(peer, ranks, out);
+  if (peer == "mpi" || peer == "mpi-nocma") return add_mpi(peer, ranks, job.options.hosts, out);
   if (peer == "gloo") return add_gloo("", ranks, out);
   if (peer.rfind("gloo:", 0) == 0) return add_gloo(peer.substr(5), ranks, out);
   const std::size_t equals = peer.find('=');
@@ -188,6 +195,9 @@ Failure plan_teams(const Job& job, std::vector<TeamPlan>* out, bool* is_usage_fa
   }
   std::vector<std::string> worker = {self_path(), "perf-worker"};
   if (options.registered) worker.push_back("--registered");
+  if (options.hosts > 1) {
+    worker.insert(worker.end(), {"--hosts", std::to_string(options.hosts)});
+  }
   TeamPlan ours = {{"treering", {}}, true, {}};
   ours.spec.needs_directory = false;
   if (job.on_gpu) {

@@ -76,6 +76,11 @@ Failure resolve_sizes(const Options& options, Job* job) {
 
 Failure resolve_device(const Options& options, Job* job) {
   job->on_gpu = options.device == "cuda";
+  if (options.hosts > 1 && (job->on_gpu || options.registered))
+    return "--hosts is for host memory that is not registered";
+  if (options.hosts > job->options.ranks)
+    return "--hosts: " + std::to_string(options.hosts) + " hosts for " +
+           std::to_string(job->options.ranks) + " ranks";
   for (const auto& [is_given, name] : {std::pair(!options.protocol.empty(), "--protocol"),
                                        std::pair(options.processes, "--processes")}) {
     if (is_given && !job->on_gpu) return std::string(name) + " is for --device cuda";
@@ -139,6 +144,12 @@ void declare_options(CLI::App& command, Options& options) {
       ->excludes(in);
   command.add_flag("--registered", options.registered,
                    "our buffers are registered with the communicator");
+  command
+      .add_option("--hosts", options.hosts,
+                  "play so many hosts here: ranks of different ones talk TCP over loopback, and "
+                  "Open MPI's too")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->capture_default_str();
   command
       .add_option("--device", options.device,
                   "cuda: buffers are GPU memory, times are those of CUDA events")

@@ -30,6 +30,7 @@ struct Options {
   bool in_place = false;      // only in place
   bool out_of_place = false;  // only out of place
   bool registered = false;
+  int hosts = 1;  // to play on this machine
   std::string device = "host";
   std::string protocol;     // of our kernels, in every size; empty: the library's choice
   bool processes = false;   // ranks on GPUs are processes, not threads of one

@@ -150,6 +150,7 @@ void add_perf_command(CLI::App& app) {
   auto how = std::make_shared<perf::WorkerOptions>();
   worker->add_flag("--registered", how->registered, "register the buffers");
   worker->add_flag("--cuda", how->cuda, "use GPU memory");
+  worker->add_option("--hosts", how->hosts, "hosts to play");
   worker->add_option("--threads", how->threads, "be all ranks, as threads");
   worker->callback([how] {
     if (const int status = perf::run_treering_worker(*how); status != 0) {

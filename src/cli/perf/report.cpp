@@ -83,6 +83,7 @@ Failure write_json(const std::string& path, const Job& job, const Report& report
   out["ranks"] = ranks;
   out["rounds"] = job.options.rounds;
   out["seed"] = job.options.seed;
+  out["hosts"] = job.options.hosts;
   out["registered"] = job.options.registered;
   out["algorithm"] = job.options.algorithm.empty() ? "auto" : job.options.algorithm;
   out["device"] = job.options.device;

@@ -86,8 +86,10 @@ void add_timing(const Case& what, const Job& job, const Timing& timing, bool wit
 void Table::print_head(const std::vector<std::string>& versions,
                        const std::vector<std::string>& gpus) const {
   const Options& options = job_.options;
-  std::printf("# treering perf %s: %d ranks on %ld cores%s, root %d, seed %llu\n", op_name(job_.op),
-              options.ranks, ::sysconf(_SC_NPROCESSORS_ONLN),
+  const std::string hosts =
+      options.hosts > 1 ? ", playing " + std::to_string(options.hosts) + " hosts" : "";
+  std::printf("# treering perf %s: %d ranks on %ld cores%s%s, root %d, seed %llu\n",
+              op_name(job_.op), options.ranks, ::sysconf(_SC_NPROCESSORS_ONLN), hosts.c_str(),
               options.registered ? ", registered buffers" : "", options.root,
               static_cast<unsigned long long>(options.seed));
   for (const std::string& version : versions) std::printf("# %s\n", version.c_str());

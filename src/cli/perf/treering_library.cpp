@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -175,6 +176,15 @@ Failure join(const RankPlace& place, const tr_unique_id_t& id, tr_comm_t* comm) 
   return explain(tr_comm_init_rank(comm, place.ranks, id, place.rank));
 }
 
+// Ranks of different names share no memory (`treering env`).
+void play_host(int hosts) {
+  const char* const rank = std::getenv("TR_RANK");
+  const char* const ranks = std::getenv("TR_SIZE");
+  if (hosts < 2 || rank == nullptr || ranks == nullptr || std::atoi(ranks) < 1) return;
+  const int host = std::atoi(rank) * hosts / std::atoi(ranks);
+  ::setenv("TR_HOST_ID", ("host" + std::to_string(host)).c_str(), 1);
+}
+
 int run_rank(const WorkerOptions& options, const tr_unique_id_t& id, const RankPlace& place) {
   std::unique_ptr<Memory> cuda;
   tr_comm_t comm = nullptr;
@@ -194,6 +204,7 @@ int run_rank(const WorkerOptions& options, const tr_unique_id_t& id, const RankP
 
 int run_treering_worker(const WorkerOptions& options) {
   limit_start_up();
+  play_host(options.hosts);
   tr_unique_id_t id = {};
   if (options.threads > 0) {
     if (Failure failure = explain(tr_get_unique_id(&id))) {

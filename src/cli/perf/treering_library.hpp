@@ -6,6 +6,7 @@ namespace treering::perf {
 struct WorkerOptions {
   bool registered = false;
   bool cuda = false;
+  int hosts = 1;    // that the ranks of `treering run` play, equal parts of them each
   int threads = 0;  // not 0: all ranks, as threads of this process
 };
 
