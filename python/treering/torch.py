@@ -29,21 +29,16 @@ _BOOL_OPS = {'sum': 'max', 'prod': 'min', 'avg': 'avg'}
 
 
 def _op_names():
-    names = {}
-    for torch_name, name in _OPS.items():
-        value = getattr(dist.ReduceOp, torch_name, None)
-        if value is not None:
-            names[int(value)] = name
-    return names
+    """ReduceOp -> our word. (ReduceOp.SUM is one in torch 1, and in torch 2 something that only a ReduceOp equals.)"""
+    values = {name: getattr(dist.ReduceOp, torch_name) for torch_name, name in _OPS.items()}
+    return {v if isinstance(v, dist.ReduceOp) else dist.ReduceOp(v): name for name, v in values.items()}
 
 
 _NAMES = _op_names()
 
 
 def _op_name(op):
-    """ReduceOp, its RedOpType or an options' reduceOp -> our word."""
-    number = getattr(op, 'op', op)
-    name = _NAMES.get(int(number))
+    name = _NAMES.get(op)
     if name is None:
         raise TreeringError(f'{op}: the operators are {", ".join(_OPS)}', Code.UNSUPPORTED)
     return name

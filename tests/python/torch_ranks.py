@@ -13,7 +13,6 @@ import treering.torch
 from treering import Code, TreeringError
 
 SEED = int(sys.argv[1])
-NEW = int(torch.__version__.split('.')[0]) >= 2
 TYPES = (torch.float32, torch.float64, torch.float16, torch.int8, torch.uint8, torch.int32, torch.int64)
 RANK, SIZE = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
 
@@ -58,14 +57,14 @@ def reductions(gloo):
                 return [x] if RANK == SIZE - 1 else []
             both(gloo, f'all_reduce {op} {dtype}', all_reduce)
             both(gloo, f'reduce {op} {dtype}', reduce)
-    for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+    for name, op in (('BAND', dist.ReduceOp.BAND), ('BOR', dist.ReduceOp.BOR), ('BXOR', dist.ReduceOp.BXOR)):
         x = data(torch.int32, (9,))
         want = data(torch.int32, (9,), rank=0)
         for r in range(1, SIZE):
             other = data(torch.int32, (9,), rank=r)
-            want = {'BAND': want & other, 'BOR': want | other, 'BXOR': want ^ other}[str(op).rpartition('.')[2]]
+            want = {'BAND': want & other, 'BOR': want | other, 'BXOR': want ^ other}[name]
         dist.all_reduce(x, op)
-        same(x, want, str(op))
+        same(x, want, name)
     x = torch.full((5,), float(RANK), dtype=torch.bfloat16)
     dist.all_reduce(x)
     same(x, torch.full((5,), float(sum(range(SIZE))), dtype=torch.bfloat16), 'bfloat16')
@@ -89,7 +88,7 @@ def reductions(gloo):
     dist.reduce_scatter(got, parts)
     same(got, want, 'reduce_scatter')
     got = torch.empty(4)
-    getattr(dist, 'reduce_scatter_tensor', None)(got, torch.cat(parts))
+    dist.reduce_scatter_tensor(got, torch.cat(parts))
     same(got, want, 'reduce_scatter_tensor')
     xs = [torch.full((n,), float(RANK + n)) for n in (1, 3, 8)]
     if hasattr(dist, 'all_reduce_coalesced'):
