@@ -31,7 +31,9 @@ _BOOL_OPS = {'sum': 'max', 'prod': 'min', 'avg': 'avg'}
 def _op_names():
     """ReduceOp -> our word. (ReduceOp.SUM is one in torch 1, and in torch 2 something that only a ReduceOp equals.)"""
     values = {name: getattr(dist.ReduceOp, torch_name) for torch_name, name in _OPS.items()}
-    return {v if isinstance(v, dist.ReduceOp) else dist.ReduceOp(v): name for name, v in values.items()}
+    if type(dist.ReduceOp.SUM) is not dist.ReduceOp:  # isinstance() says yes to both
+        values = {name: dist.ReduceOp(value) for name, value in values.items()}
+    return {value: name for name, value in values.items()}
 
 
 _NAMES = _op_names()
@@ -77,8 +79,7 @@ def _storage(tensor):
 
 
 def _storage_elements(tensor):
-    storage = tensor.untyped_storage() if hasattr(tensor, 'untyped_storage') else tensor.storage()
-    return storage.nbytes() // tensor.element_size()
+    return _storage(tensor).nbytes() // tensor.element_size()
 
 
 class ProcessGroupTreering(dist.ProcessGroup):
@@ -97,8 +98,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
             store.wait([key], timeout)
             unique_id = bytes.fromhex(bytes(store.get(key)).decode())
         self._comm = _core.init_rank(size, unique_id, rank)
-        self.timeout = timeout
-        self._comm.set_option(1, max(1, int(timeout.total_seconds() * 1000)))
+        self.set_timeout(timeout)
 
     # ---- what it is ---------------------------------------------------------------------------------------------
 
@@ -112,6 +112,11 @@ class ProcessGroupTreering(dist.ProcessGroup):
         return 'treering'
 
     getBackendName = name
+    supports_coalescing = False  # of torch's kind: it has batch_isend_irecv issue one call after another
+
+    def _get_backend(self, device):
+        """What newer versions of torch ask: which backend serves a device. There is one, and it is this."""
+        return self
 
     def explain(self):
         """What the library decided for this group, and why: text."""
@@ -189,7 +194,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
         return self._issue([tensor], tensor, self._comm.reduce, address, address if self._rank == opts.rootRank else 0,
                            count, kind, code, opts.rootRank)
 
-    def reduce_scatter(self, outputs, inputs, opts):
+    def reduce_scatter(self, outputs, inputs, opts=None):
         output = _one(outputs, 'reduce_scatter')
         parts = inputs[0]
         self._part_per_rank(parts, 'input_list')
@@ -323,6 +328,23 @@ class ProcessGroupTreering(dist.ProcessGroup):
         """A barrier whose error names the ranks that did not come. timeout: at most the group's."""
         work = self.barrier()
         work.wait(timeout if isinstance(timeout, timedelta) else None)
+
+    def gather_single(self, output, tensor, opts=None):
+        flat = [list(output.view(-1).chunk(self._size))] if self._rank == opts.rootRank else []
+        return self.gather(flat, [tensor], opts)
+
+    def set_timeout(self, timeout):
+        """Of all calls from now on; all ranks set the same."""
+        self.timeout = timeout
+        with self._lock:
+            self._comm.set_option(1, max(1, int(timeout.total_seconds() * 1000)))
+
+    # What newer versions of torch call the same.
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    all_to_all_single = alltoall_base
 
     # ---- checks and helpers -------------------------------------------------------------------------------------
 

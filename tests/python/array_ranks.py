@@ -178,7 +178,7 @@ def asynchronous(comm):
     none = comm.split(0 if comm.rank == 0 else None)
     assert (none is None) == (comm.rank != 0)
     assert f'{comm.size} ranks' in comm.explain() or 'all_reduce' in comm.explain()
-    comm.set_algorithm('all_reduce', 'ring')
+    comm.set_algorithm('all_reduce', 'ring' if comm.size > 1 else 'local')
     comm.set_ordered(True)
     comm.set_ordered(False)
     comm.set_algorithm('all_reduce', 'auto')
