@@ -173,7 +173,6 @@ class Comm {
     if (comm_ != nullptr) (void)tr_comm_destroy(comm_);
   }
 
-  // The library recognises a handle that was destroyed, and says so; NULL would get other words.
   tr_comm_t get() const {
     if (comm_ == nullptr) throw Failure(TR_INVALID_USAGE, "this communicator was closed");
     return comm_;
@@ -340,12 +339,6 @@ void bind_comm(nb::module_& m) {
     return make_comm([&](tr_comm_t* made) { return tr_comm_split(c.get(), color, key, made); });
   });
   comm.def("abort", [](Comm& c) { run([&] { return tr_comm_abort(c.get()); }); });
-  comm.def("finalize", [](Comm& c) { run([&] { return tr_comm_finalize(c.get()); }); });
-  comm.def("async_error", [](Comm& c) {
-    tr_result_t error = TR_SUCCESS;
-    run([&] { return tr_comm_get_async_error(c.get(), &error); });
-    return static_cast<int>(error);
-  });
   comm.def("explain", [](Comm& c) {
     const char* text = "";
     run([&] { return tr_comm_explain(c.get(), &text); });
@@ -432,7 +425,6 @@ NB_MODULE(_core, m) {
   });
 
   m.def("version", &tr_version);
-  m.def("type_size", &tr_type_size);
   m.def("unique_id", [] {
     tr_unique_id_t id;
     run([&] { return tr_get_unique_id(&id); });

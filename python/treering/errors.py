@@ -3,7 +3,7 @@ import enum
 
 
 class Code(enum.IntEnum):
-    """tr_result_t: which kind of error. Of the first three, nothing happened; the others leave the communicator failed."""
+    """tr_result_t. Of the first three, nothing happened; the others leave the communicator failed."""
     INVALID_ARGUMENT = 1
     INVALID_USAGE = 2
     UNSUPPORTED = 3

@@ -310,7 +310,8 @@ class ProcessGroupTreering(dist.ProcessGroup):
 
     def _message(self, call, tensors, peer, tag):
         if tag:
-            raise TreeringError(f'tag {tag}: messages have no tags here, they are matched in their order', Code.UNSUPPORTED)
+            raise TreeringError(f'tag {tag}: messages have no tags here, they are matched in their order',
+                                Code.UNSUPPORTED)
         tensor = _one(tensors, 'send or recv')
         array = describe(tensor, 'tensor')
         count, kind = array.moved()

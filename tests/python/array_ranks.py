@@ -1,4 +1,4 @@
-"""One rank of test_python.py: every call on NumPy arrays, buffers and DLPack, against NumPy. Ends with 0 or a traceback.
+"""One rank of test_python.py: every call on NumPy arrays, buffers and DLPack. Ends with 0 or a traceback.
 
 Usage: array_ranks.py SEED, with the environment of torchrun.
 """
@@ -105,12 +105,13 @@ def moves(comm):
         same(comm.all_gather(inputs[me], np.empty(5 * n, name)), np.concatenate(inputs), f'all_gather {name}')
         got = comm.gather(inputs[me], np.empty(5 * n, name) if me == 0 else None)
         assert me != 0 or np.array_equal(got, np.concatenate(inputs)), f'gather {name}'
-        same(comm.scatter(np.concatenate(inputs) if me == 0 else None, np.empty(5, name)), inputs[me], f'scatter {name}')
+        got = comm.scatter(np.concatenate(inputs) if me == 0 else None, np.empty(5, name))
+        same(got, inputs[me], f'scatter {name}')
         counts = list(range(n))
         got = comm.all_gather(inputs[me][:1].repeat(me), np.empty(sum(counts), name), counts)
         same(got, np.concatenate([inputs[r][:1].repeat(r) for r in range(n)]), f'all_gather, uneven, {name}')
         got = comm.gather(inputs[me][:1].repeat(me), np.empty(sum(counts), name), 0, counts)
-        assert me or np.array_equal(got, np.concatenate([inputs[r][:1].repeat(r) for r in range(n)])), f'gather {name}'
+        assert me or np.array_equal(got, np.concatenate([inputs[r][:1].repeat(r) for r in range(n)])), name
         parts = np.concatenate([inputs[0][:1].repeat(r) for r in range(n)])
         got = comm.scatter(parts, np.empty(me, name), 0, counts)
         same(got, inputs[0][:1].repeat(me), f'scatter, uneven, {name}')
