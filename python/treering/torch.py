@@ -8,6 +8,7 @@ Written in Python over c10d's ProcessGroup, so that one wheel serves every versi
 goes through the store that torch was given. Calls run in the background from when they are made; tensors must be
 contiguous. Tags other than 0 and receives from any source are refused: Treering matches messages in their order.
 """
+import sys
 import threading
 from datetime import timedelta
 
@@ -44,6 +45,21 @@ def _op_name(op):
     if name is None:
         raise TreeringError(f'{op}: the operators are {", ".join(_OPS)}', Code.UNSUPPORTED)
     return name
+
+
+def _waits_at_once(opts):
+    """Whether the caller waits for the call before doing anything else: it then runs on the caller's thread.
+
+    Newer versions of torch say so in the options; in older ones it is the argument of torch.distributed's function.
+    """
+    asked = getattr(opts, 'asyncOp', None)
+    if asked is not None:
+        return not asked
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get('__name__') == __name__:
+        frame = frame.f_back
+    return (frame is not None and frame.f_globals.get('__name__') == 'torch.distributed.distributed_c10d' and
+            frame.f_locals.get('async_op') is False)
 
 
 def _one(tensors, what):
@@ -134,7 +150,11 @@ class ProcessGroupTreering(dist.ProcessGroup):
 
     # ---- issuing ------------------------------------------------------------------------------------------------
 
-    def _issue(self, result, kept, call, *args, finish=None):
+    def _issue(self, opts, result, kept, call, *args, finish=None):
+        if _waits_at_once(opts):
+            with self._lock:
+                call(*args, None)
+            return Work(Done(), result, finish)
         core = _core.Work(kept)
         with self._lock:
             call(*args, core)
@@ -178,7 +198,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
         tensor = _one(tensors, 'allreduce')
         op = opts.reduceOp if hasattr(opts, 'reduceOp') else (opts if opts is not None else dist.ReduceOp.SUM)
         address, count, kind, code = self._reduction(tensor, op)
-        return self._issue([tensor], tensor, self._comm.all_reduce, address, address, count, kind, code)
+        return self._issue(opts, [tensor], tensor, self._comm.all_reduce, address, address, count, kind, code)
 
     def allreduce_coalesced(self, tensors, opts=None):
         op = opts.reduceOp if opts is not None else dist.ReduceOp.SUM
@@ -191,8 +211,8 @@ class ProcessGroupTreering(dist.ProcessGroup):
     def reduce(self, tensors, opts):
         tensor = _one(tensors, 'reduce')
         address, count, kind, code = self._reduction(tensor, opts.reduceOp)
-        return self._issue([tensor], tensor, self._comm.reduce, address, address if self._rank == opts.rootRank else 0,
-                           count, kind, code, opts.rootRank)
+        target = address if self._rank == opts.rootRank else 0
+        return self._issue(opts, [tensor], tensor, self._comm.reduce, address, target, count, kind, code, opts.rootRank)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         output = _one(outputs, 'reduce_scatter')
@@ -209,7 +229,8 @@ class ProcessGroupTreering(dist.ProcessGroup):
         op = opts.reduceOp if opts is not None else dist.ReduceOp.SUM
         target, count, kind, code = self._reduction(output, op, 'output')
         source = self._reduction(tensor, op, 'input')[0]
-        return self._issue([output], (output, tensor), self._comm.reduce_scatter, source, target, count, kind, code)
+        return self._issue(opts, [output], (output, tensor), self._comm.reduce_scatter, source, target, count, kind,
+                           code)
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         return self._all([self._reduce_scatter_base(o, i, opts) for o, i in zip(outputs, inputs)], list(outputs))
@@ -220,7 +241,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
         tensor = _one(tensors, 'broadcast')
         array = describe(tensor, 'tensor')
         count, kind = array.moved()
-        return self._issue([tensor], tensor, self._comm.broadcast, array.address, array.address, count, kind,
+        return self._issue(opts, [tensor], tensor, self._comm.broadcast, array.address, array.address, count, kind,
                            opts.rootRank)
 
     def allgather(self, outputs, inputs, opts=None):
@@ -241,7 +262,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
         _same_numel([output], tensor.numel() * self._size, 'output')
         source, target = describe(tensor, 'input'), describe(output, 'output')
         count, kind = source.moved()
-        return self._issue([output] if result is None else result, (output, tensor), self._comm.all_gather,
+        return self._issue(opts, [output] if result is None else result, (output, tensor), self._comm.all_gather,
                            source.address, target.address, count, kind, finish=finish)
 
     def allgather_coalesced(self, output_lists, inputs, opts=None):
@@ -264,7 +285,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
             self._same_type(parts[0], tensor)
             flat = tensor.new_empty(tensor.numel() * self._size)
             target, kept, finish, result = flat.data_ptr(), (tensor, flat), self._spread(flat, parts), [parts]
-        return self._issue(result, kept, self._comm.gather, source.address, target, count, kind, opts.rootRank,
+        return self._issue(opts, result, kept, self._comm.gather, source.address, target, count, kind, opts.rootRank,
                            finish=finish)
 
     def scatter(self, outputs, inputs, opts):
@@ -279,7 +300,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
             self._same_type(parts[0], output)
             flat = torch.cat([p.reshape(-1) for p in parts])
             source, kept = flat.data_ptr(), (output, flat)
-        return self._issue([output], kept, self._comm.scatter, source, target.address, count, kind, opts.rootRank)
+        return self._issue(opts, [output], kept, self._comm.scatter, source, target.address, count, kind, opts.rootRank)
 
     def alltoall_base(self, output, tensor, output_splits, input_splits, opts=None):
         self._same_type(output, tensor)
@@ -289,7 +310,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
         scale = source.moved()[0] // source.count if source.count else (target.moved()[0] // target.count
                                                                        if target.count else 1)
         kind = source.moved()[1]
-        return self._issue([output], (output, tensor), self._comm.all_to_all_v, source.address,
+        return self._issue(opts, [output], (output, tensor), self._comm.all_to_all_v, source.address,
                            [n * scale for n in to], target.address, [n * scale for n in fro], kind)
 
     def alltoall(self, outputs, inputs, opts=None):
@@ -315,7 +336,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
         tensor = _one(tensors, 'send or recv')
         array = describe(tensor, 'tensor')
         count, kind = array.moved()
-        return self._issue([tensor], tensor, call, array.address, count, kind, peer)
+        return self._issue(None, [tensor], tensor, call, array.address, count, kind, peer)
 
     def recv_anysource(self, tensors, tag=0):
         raise TreeringError('receiving from any source is not offered: name the source (src=)', Code.UNSUPPORTED)
@@ -323,7 +344,7 @@ class ProcessGroupTreering(dist.ProcessGroup):
     # ---- barriers -----------------------------------------------------------------------------------------------
 
     def barrier(self, opts=None):
-        return self._issue([], None, self._comm.barrier)
+        return self._issue(opts, [], None, self._comm.barrier)
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """A barrier whose error names the ranks that did not come. timeout: at most the group's."""

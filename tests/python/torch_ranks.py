@@ -173,6 +173,17 @@ def asynchronous(gloo):
     future = dist.all_reduce(torch.ones(70000), async_op=True).get_future()
     doubled = future.then(lambda f: f.value()[0] * 2)
     same(doubled.wait(), torch.full((70000,), 2.0 * SIZE), 'future')
+    if SIZE > 1:  # rank 1 joins the collective only when it has rank 0's message, sent after rank 0 joined
+        x, y = torch.ones(3), torch.full((3,), 7.0)
+        work = dist.all_reduce(x, async_op=True) if RANK != 1 else None
+        if RANK == 0:
+            dist.send(y, 1)
+        if RANK == 1:
+            dist.recv(torch.empty(3), 0)
+            dist.all_reduce(x)
+        else:
+            work.wait()
+        same(x, torch.full((3,), float(SIZE)), 'an asynchronous call keeps nobody')
     parts = [torch.empty(3) for _ in range(SIZE)]
     future = dist.all_gather(parts, torch.full((3,), float(RANK)), async_op=True).get_future()
     future.wait()
