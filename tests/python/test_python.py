@@ -79,7 +79,7 @@ def pip(python, *args, path=''):
                env=clean_env(PATH=f'{path}{os.pathsep}{os.environ["PATH"]}' if path else os.environ['PATH']))
 
 
-def build_wheel(tap, python, root, work):
+def build_wheel(tap, python, root, build, work):
     """The wheel's path, or None. One build folder serves every later `pip install .`."""
     tools = make_venv(python, os.path.join(work, 'tools'))
     if tools is None:
@@ -91,7 +91,7 @@ def build_wheel(tap, python, root, work):
         return None
     wheels = os.path.join(work, 'wheels')
     shutil.rmtree(wheels, ignore_errors=True)
-    done = pip(tools, 'wheel', root, '--no-build-isolation', '--no-deps', '-w', wheels, *settings(work),
+    done = pip(tools, 'wheel', root, '--no-build-isolation', '--no-deps', '-w', wheels, *settings(build),
                path=os.path.dirname(tools))
     if not tap.check('the wheel builds, without a warning', done.returncode == 0, done.stdout[-3000:]):
         return None
@@ -106,8 +106,9 @@ def build_wheel(tap, python, root, work):
     return wheel
 
 
-def settings(work):
-    return [f'--config-settings=build-dir={os.path.join(work, "build")}',
+def settings(build):
+    """As deep in the tree as the build of the tests, so that ccache has the library's objects already."""
+    return [f'--config-settings=build-dir={build.rstrip("/")}-python',
             '--config-settings=setup-args=-Dwerror=true']
 
 
@@ -127,7 +128,7 @@ def main():
     seed = str(random.randrange(10**6))
     print(f'# seed {seed}')
     python = choose_python()
-    wheel = build_wheel(tap, python, root, work)
+    wheel = build_wheel(tap, python, root, build, work)
     if wheel is None:
         tap.done()
     fresh = make_venv(python, os.path.join(work, 'fresh'))
@@ -135,7 +136,7 @@ def main():
     tap.check('pip installs the wheel', done.returncode == 0, done.stdout)
     check_install(tap, 'the wheel', fresh)
     tools = os.path.join(work, 'tools', 'bin', 'python')
-    done = pip(tools, 'install', root, '--no-build-isolation', '--no-deps', *settings(work),
+    done = pip(tools, 'install', root, '--no-build-isolation', '--no-deps', *settings(build),
                path=os.path.dirname(tools))
     tap.check('pip install .', done.returncode == 0, done.stdout[-3000:])
     check_install(tap, 'pip install .', tools)
