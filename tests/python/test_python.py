@@ -120,6 +120,20 @@ def check_install(tap, name, python):
     tap.check(f'{name}: works in a fresh environment', done.stdout.strip() == '0.1.0 1 2.5', done.stdout)
 
 
+def check_schedule(tap, python, command):
+    """treering.schedule() is what the command says of an algorithm; a wrong name is an error in its words."""
+    name = 'treering.schedule()'
+    if not os.path.exists(command):
+        tap.skip(name, 'the command is not built (libcli11-dev)')
+        return
+    code = (f'import treering\ns = treering.schedule("all_reduce", "ring", 4, command={command!r})\n'
+            'print(s["ranks"], s["steps"], len(s["schedule"]))\n'
+            f'try: treering.schedule("all_reduce", "rung", 4, command={command!r})\n'
+            'except treering.TreeringError as error: print("ring, tree" in str(error), error.code.name)')
+    done = run([python, '-c', code], env=clean_env())
+    tap.check(name, done.stdout.splitlines() == ['4 6 4', 'True INVALID_ARGUMENT'], done.stdout)  # 6 = 2 (n-1)
+
+
 def main():
     root, build = sys.argv[1:3]
     work = os.path.join(build, 'tests', 'python', 'work')
@@ -135,6 +149,7 @@ def main():
     done = pip(fresh, 'install', '--quiet', '--no-deps', wheel)
     tap.check('pip installs the wheel', done.returncode == 0, done.stdout)
     check_install(tap, 'the wheel', fresh)
+    check_schedule(tap, fresh, os.path.join(build, 'src', 'cli', 'treering'))
     tools = os.path.join(work, 'tools', 'bin', 'python')
     done = pip(tools, 'install', root, '--no-build-isolation', '--no-deps', *settings(build),
                path=os.path.dirname(tools))
@@ -169,4 +184,5 @@ def main():
     tap.done()
 
 
-main()
+if __name__ == '__main__':
+    main()
