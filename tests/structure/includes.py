@@ -22,6 +22,7 @@ MAY_INCLUDE = {
     'cli': {'public', 'perf'},
     'peers': {'public', 'perf'},
     'perf': {'public'},
+    'python': {'public'},
     'examples': {'public'},
     'tests': INSIDE | {'public', 'api', 'cli', 'peers', 'perf', 'parallel', 'examples'},
 }
