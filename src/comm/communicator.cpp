@@ -202,7 +202,9 @@ Status Communicator::prepare(Request& r, Operation& op) {
     TR_ASSIGN_OR_RETURN(plan, sendrecv_plan(r.call.root, r.call.is_send));
     geometry.slice_elems = kSendRecvSlice / elem_bytes;
     geometry.slot_bytes = kSendRecvSlice;
-    geometry.stream_slots = r.call.count * elem_bytes >= kSendRecvSlice;
+    const Hosts hosts = hosts_->view();
+    geometry.stream_slots = r.call.count * elem_bytes >= kSendRecvSlice &&
+                            hosts.host_of(r.call.root) == hosts.host_of(rank_);
   } else {
     TR_ASSIGN_OR_RETURN(const Choice choice, choose_for(r));
     TR_ASSIGN_OR_RETURN(plan, plan_for(r, choice));

@@ -64,7 +64,10 @@ Result<Choice> choose(const ChoiceInput& in) {
   c.algorithm = pick.algorithm;
   c.why = pick.why;
   const bool several_hosts = in.hosts != nullptr && in.hosts->hosts() > 1;
-  c.slices_per_round = several_hosts ? kSlicesBetweenHosts : 1;
+  // exscan's chain uses a message twice (peek), which holds for the slice that is first on its
+  // link.
+  c.slices_per_round =
+      several_hosts && in.collective != Collective::kExscan ? kSlicesBetweenHosts : 1;
   const int slots =
       algos::enough_slots(*pick.algorithm, static_cast<int>(c.slices_per_round), in.hosts);
   c.slice_bytes = pick.algorithm->windows ? std::size_t{1} << 62
@@ -76,7 +79,8 @@ Result<Choice> choose(const ChoiceInput& in) {
                             " slots of 64 bytes and more a link on these hosts; raise "
                             "TR_LINK_BYTES and TR_CAST_BYTES");
   }
-  c.stream_slots = in.uneven || in.bytes >= 8 << 10;
+  // What goes to another host is read again at once, by the kernel, and must be in the cache.
+  c.stream_slots = !several_hosts && (in.uneven || in.bytes >= 8 << 10);
   // A receive buffer that caches will not hold anyway gains by streaming stores: no line is read
   // only to be overwritten. In place, what is overwritten has just been read (but for all-gather,
   // which reads one part of it). Measured with 2 and 4 ranks on 2 MiB of L2 each: from 8 MiB on 1.1

@@ -42,6 +42,7 @@ constexpr Rule kAllReduce[] = {
     {kHost, kAny, kAnySize, "one_shot", "keeps the order of the ranks"},
     {kHosts, 16 << 10, kAnySize, "two_level_doubling",
      "several hosts, small: one message a host and step between them"},
+    {kHosts, kAny, 2, "recursive_doubling", "two ranks: one exchange, with a ring's bytes"},
     {kHosts, 16 << 10, kAnySize, "recursive_doubling", "one rank a host, small: log2 n steps"},
     {kHosts, kAny, kAnySize, "two_level",
      "several hosts, large: folded inside each, rings between them"},

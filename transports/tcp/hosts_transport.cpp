@@ -1,18 +1,26 @@
 #include "transports/tcp/hosts_transport.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace treering::tcp {
 
 HostsTransport::HostsTransport(int rank, std::unique_ptr<Transport> local,
                                std::unique_ptr<Network> network, const LinkBytes& link_bytes)
-    : rank_(rank),
-      link_bytes_(link_bytes),
-      local_(std::move(local)),
-      network_(std::move(network)) {}
+    : rank_(rank), link_bytes_(link_bytes), local_(std::move(local)), network_(std::move(network)) {
+  std::vector<int> hosts = host_of_rank();
+  std::sort(hosts.begin(), hosts.end());
+  any_share_a_host_ = std::adjacent_find(hosts.begin(), hosts.end()) != hosts.end();
+}
 
 std::string HostsTransport::describe(int peer) const {
   return network_->reaches(peer) ? network_->describe(peer) : local_->describe(peer);
+}
+
+// What every link of the kind has at least: those within a host are the smaller ones.
+std::size_t HostsTransport::link_data_bytes(LinkId::Kind kind) const {
+  if (any_share_a_host_ || kind == LinkId::Kind::kCast) return local_->link_data_bytes(kind);
+  return link_bytes_[static_cast<std::size_t>(index_of({kind, 0, 0, 1}))];
 }
 
 Board& HostsTransport::board(int rank) {

@@ -28,9 +28,7 @@ class HostsTransport final : public Transport {
   std::string describe(int peer) const override;
   Result<FifoTx*> tx(const LinkId& id) override;
   Result<FifoRx*> rx(const LinkId& id) override;
-  std::size_t link_data_bytes(LinkId::Kind kind) const override {
-    return local_->link_data_bytes(kind);
-  }
+  std::size_t link_data_bytes(LinkId::Kind kind) const override;
   LinkPump* pump() override { return network_.get(); }
   const std::vector<int>& host_of_rank() const override { return local_->host_of_rank(); }
   Board& board(int rank) override;
@@ -53,6 +51,7 @@ class HostsTransport final : public Transport {
 
   int rank_;
   LinkBytes link_bytes_;
+  bool any_share_a_host_;
   // The network reads what is below until it ends: it is the last member.
   std::unique_ptr<Transport> local_;
   std::map<LinkId, std::unique_ptr<Outbound>> tx_;

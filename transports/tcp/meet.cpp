@@ -70,8 +70,12 @@ namespace {
 class Meeting {
  public:
   Meeting(int rank, const Listener& listener, const std::vector<Remote>& remotes, const Secret& key,
-          int timeout_ms)
-      : rank_(rank), listener_(listener), key_(key), deadline_(Deadline::after_ms(timeout_ms)) {
+          int timeout_ms, const Interrupted& interrupted)
+      : rank_(rank),
+        listener_(listener),
+        key_(key),
+        deadline_(Deadline::after_ms(timeout_ms)),
+        interrupted_(interrupted) {
     for (const Remote& remote : remotes) {
       Guest guest{&remote, {}, {}, {}, 0};
       guest.sockets.rank = remote.rank;
