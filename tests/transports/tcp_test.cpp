@@ -1,4 +1,5 @@
 // TCP between hosts that ranks of this machine play, and shared memory within them.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -77,6 +78,60 @@ TEST(Tcp, SeveralConnectionsAndChecksumsCarryTheSame) {
             "");
 }
 
+// More than the kernel takes on one connection, because the reader comes late again and again: what
+// has begun on another one is finished there.
+TEST(Tcp, FullConnectionsAreEmptiedAgain) {
+  constexpr std::size_t kBytes = 32 << 10;
+  constexpr std::uint64_t kCount = 300;
+  EXPECT_EQ(run_processes(2,
+                          [](TestRendezvous& r) -> std::string {
+                            TransportOptions options = on_host({0, 1}, r.rank());
+                            options.sockets = 4;
+                            auto connected = connect_transport(r, options);
+                            TR_MUST_OK(connected.status());
+                            Transport& transport = *connected.value();
+                            const int me = r.rank();
+                            std::vector<FifoTx*> tx;
+                            std::vector<FifoRx*> rx;
+                            for (const LinkId& id : {LinkId{LinkId::Kind::kPair, 0, 0, 1},
+                                                     LinkId{LinkId::Kind::kPair, 1, 0, 1},
+                                                     LinkId{LinkId::Kind::kSendRecv, 0, 0, 1}}) {
+                              LinkId out = id, in = id;
+                              out.src = in.dst = me;
+                              out.dst = in.src = 1 - me;
+                              tx.push_back(transport.tx(out).value());
+                              rx.push_back(transport.rx(in).value());
+                            }
+                            const auto is_through = [&] {
+                              bool through = true;
+                              for (FifoTx* t : tx) {
+                                if (t->next < kCount && tx_ready(*t, kBytes, kBytes)) {
+                                  std::memset(tx_payload(*t, kBytes), static_cast<int>(t->next),
+                                              kBytes);
+                                  tx_post(*t, t->next);
+                                }
+                                through = through && t->next == kCount;
+                              }
+                              for (FifoRx* x : rx) {
+                                if (x->next < kCount && rx_ready(*x)) {
+                                  const std::byte* const payload = rx_payload(*x, kBytes, kBytes);
+                                  if (payload[0] != std::byte(x->next) ||
+                                      payload[kBytes - 1] != std::byte(x->next))
+                                    std::abort();
+                                  rx_release(*x);
+                                  if (x->next % 64 == 0) ::usleep(3000);
+                                }
+                                through = through && x->next == kCount;
+                              }
+                              return through;
+                            };
+                            TR_MUST(wait_for(transport, is_through));
+                            transport.pump()->flush();
+                            return r.barrier();
+                          }),
+            "");
+}
+
 TEST(Tcp, SaysHowRanksAreReached) {
   EXPECT_EQ(run_processes(3,
                           [](TestRendezvous& r) -> std::string {
@@ -145,6 +200,43 @@ TEST(Tcp, WhatWasPostedArrivesThoughItsRankHasLeft) {
                             return "";
                           }),
             "");
+}
+
+// H35: TCP_NODELAY on both ends of every connection, and header and payload in one call: a thousand
+// ping-pongs without a pause of the kernel's. Such a pause is 40 ms, so even a few would show.
+TEST(Tcp, H35SmallMessagesAreNotKeptBack) {
+  EXPECT_EQ(
+      run_processes(2,
+                    [](TestRendezvous& r) -> std::string {
+                      auto connected = connect_transport(r, on_host({0, 1}, r.rank()));
+                      TR_MUST_OK(connected.status());
+                      Transport& transport = *connected.value();
+                      const int me = r.rank();
+                      FifoTx& tx = *transport.tx({LinkId::Kind::kPair, 0, me, 1 - me}).value();
+                      FifoRx& rx = *transport.rx({LinkId::Kind::kPair, 0, 1 - me, me}).value();
+                      std::vector<double> ms;
+                      for (std::uint64_t m = 0; m < 1000; ++m) {
+                        const std::size_t bytes = m % 2 == 0 ? 8 : 1000;
+                        const auto start = std::chrono::steady_clock::now();
+                        for (const bool sends : {me == 0, me == 1}) {
+                          if (sends) {
+                            TR_MUST(wait_for(transport, [&] { return tx_ready(tx, bytes, 1024); }));
+                            (void)tx_payload(tx, bytes);
+                            tx_post(tx, m);
+                            transport.pump()->flush();
+                          } else {
+                            TR_MUST(wait_for(transport, [&] { return rx_ready(rx); }));
+                            rx_release(rx);
+                          }
+                        }
+                        const auto took = std::chrono::steady_clock::now() - start;
+                        ms.push_back(std::chrono::duration<double, std::milli>(took).count());
+                      }
+                      std::sort(ms.begin(), ms.end());
+                      TR_MUST(ms[500] < 20);  // half of them, on however busy a machine
+                      return r.barrier();
+                    }),
+      "");
 }
 
 // A rank's state reaches the others at once, though they do nothing but compute.

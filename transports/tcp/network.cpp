@@ -105,12 +105,14 @@ Result<const LinkMemory*> Network::open_in(int rank, int link) {
   return peer(rank).links.open_in(link);
 }
 
-// One connection after another: the next is used only while the kernel takes no more on this one.
+// Frames that have begun end on their connections; new ones go over the first of which the kernel
+// takes all.
 bool Network::send(Peer& peer, bool any_credit) {
-  bool moved = false;
+  bool moved = false, one_is_free = false;
   for (const auto& stream : peer.streams) {
+    if (one_is_free && stream->is_flushed()) continue;
     moved |= stream->send(peer.links, any_credit);
-    if (stream->is_flushed() && stream->may_send()) break;
+    one_is_free |= stream->is_flushed() && stream->may_send();
   }
   return moved;
 }
