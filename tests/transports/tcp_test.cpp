@@ -78,60 +78,6 @@ TEST(Tcp, SeveralConnectionsAndChecksumsCarryTheSame) {
             "");
 }
 
-// More than the kernel takes on one connection, because the reader comes late again and again: what
-// has begun on another one is finished there.
-TEST(Tcp, FullConnectionsAreEmptiedAgain) {
-  constexpr std::size_t kBytes = 32 << 10;
-  constexpr std::uint64_t kCount = 300;
-  EXPECT_EQ(run_processes(2,
-                          [](TestRendezvous& r) -> std::string {
-                            TransportOptions options = on_host({0, 1}, r.rank());
-                            options.sockets = 4;
-                            auto connected = connect_transport(r, options);
-                            TR_MUST_OK(connected.status());
-                            Transport& transport = *connected.value();
-                            const int me = r.rank();
-                            std::vector<FifoTx*> tx;
-                            std::vector<FifoRx*> rx;
-                            for (const LinkId& id : {LinkId{LinkId::Kind::kPair, 0, 0, 1},
-                                                     LinkId{LinkId::Kind::kPair, 1, 0, 1},
-                                                     LinkId{LinkId::Kind::kSendRecv, 0, 0, 1}}) {
-                              LinkId out = id, in = id;
-                              out.src = in.dst = me;
-                              out.dst = in.src = 1 - me;
-                              tx.push_back(transport.tx(out).value());
-                              rx.push_back(transport.rx(in).value());
-                            }
-                            const auto is_through = [&] {
-                              bool through = true;
-                              for (FifoTx* t : tx) {
-                                if (t->next < kCount && tx_ready(*t, kBytes, kBytes)) {
-                                  std::memset(tx_payload(*t, kBytes), static_cast<int>(t->next),
-                                              kBytes);
-                                  tx_post(*t, t->next);
-                                }
-                                through = through && t->next == kCount;
-                              }
-                              for (FifoRx* x : rx) {
-                                if (x->next < kCount && rx_ready(*x)) {
-                                  const std::byte* const payload = rx_payload(*x, kBytes, kBytes);
-                                  if (payload[0] != std::byte(x->next) ||
-                                      payload[kBytes - 1] != std::byte(x->next))
-                                    std::abort();
-                                  rx_release(*x);
-                                  if (x->next % 64 == 0) ::usleep(3000);
-                                }
-                                through = through && x->next == kCount;
-                              }
-                              return through;
-                            };
-                            TR_MUST(wait_for(transport, is_through));
-                            transport.pump()->flush();
-                            return r.barrier();
-                          }),
-            "");
-}
-
 TEST(Tcp, SaysHowRanksAreReached) {
   EXPECT_EQ(run_processes(3,
                           [](TestRendezvous& r) -> std::string {
