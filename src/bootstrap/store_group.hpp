@@ -40,6 +40,7 @@ class StoreGroup {
   // Replies for ranks in the server's process, once all others' have gone to the network.
   void release_replies_here();
 
+  bool all_have_come() const { return present_ + gone_ == size(); }
   // Nobody is there, and all have been: or enough time has passed for those who have not to hear
   // why.
   bool is_over() const { return gone_ == size() || (present_ == 0 && linger_.expired()); }

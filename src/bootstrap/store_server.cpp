@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <unordered_map>
 
 #include "bootstrap/store.hpp"
@@ -28,6 +29,7 @@ constexpr std::size_t kMaxMessageBytes =
 // Per round of the loop, so that a flood of connections cannot keep it from serving those it has.
 constexpr int kMaxAcceptsInARow = 32;
 constexpr int kFullPauseMs = 50;  // out of descriptors: let some close before the next accept
+constexpr int kFullMs = 2000;     // so long out of descriptors without a rank that joins: give up
 
 }  // namespace
 
@@ -45,6 +47,8 @@ struct StoreServer::Shared {
   std::unordered_map<int, std::unique_ptr<StoreConnection>> connections;
   std::map<std::uint64_t, StoreGroup> groups;
   Deadline listen_again = Deadline::never();
+  Deadline full = Deadline::never();  // runs while descriptors lack and no rank joins
+  int full_error = 0;
   Deadline promises_end = Deadline::never();
 
   void serve();
@@ -176,7 +180,7 @@ bool StoreServer::Shared::end_if_done() {
 }
 
 Deadline StoreServer::Shared::next_wake() const {
-  Deadline wake = Deadline::earlier(listen_again, promises_end);
+  Deadline wake = Deadline::earlier(Deadline::earlier(listen_again, full), promises_end);
   for (const auto& [id, group] : groups) wake = Deadline::earlier(wake, group.next_check());
   for (const auto& [fd, connection] : connections) {
     if (connection->group == nullptr) wake = Deadline::earlier(wake, connection->greeting);
@@ -210,7 +214,11 @@ void StoreServer::Shared::accept_some(const UniqueFd& listener) {
       const bool is_full =
           error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
       // A dropped stranger's descriptor is free after this batch of events.
-      if (is_full && !drop_oldest_stranger(0)) watch_listener(false);
+      if (is_full) {
+        if (full_error == 0) full = Deadline::after_ms(kFullMs);
+        full_error = error;
+        if (!drop_oldest_stranger(0)) watch_listener(false);
+      }
       return;
     }
     const int on = 1;
@@ -313,6 +321,8 @@ void StoreServer::Shared::greet(StoreConnection& connection) {
     refuse(connection, status);
   } else {
     group.admit(hello, connection);
+    full = Deadline::never();
+    full_error = 0;
     connection.queue(std::make_shared<const std::string>(wire::frame(wire::Kind::kWelcome, {})));
   }
 }
@@ -348,6 +358,17 @@ void StoreServer::Shared::check_time() {
     if (connection->group == nullptr && connection->greeting.expired()) connection->is_dead = true;
   }
   if (listen_again.expired()) watch_listener(true);
+  if (full.expired()) {
+    for (auto& [id, group] : groups) {
+      if (!group.all_have_come()) {
+        group.fail(system_error("the store's process (" + std::to_string(::getpid()) +
+                                    ") cannot accept the connections of all ranks",
+                                full_error));
+      }
+    }
+    full = Deadline::never();
+    full_error = 0;
+  }
 }
 
 void StoreServer::Shared::flush_all() {
