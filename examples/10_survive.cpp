@@ -141,10 +141,13 @@ void train(int ranks, int rank, const tr_unique_id_t& id, int victim, int last_s
                   static_cast<int>(curve.size()));
     }
   }
-  // All have the same parameters, as ever.
+  // All have the same parameters, as ever; a rank may die while they compare them, too.
   std::vector<float> low = net[0].x, high = net[0].x;
-  must(comm.all_reduce(low, tr::kMin));
-  must(comm.all_reduce(high, tr::kMax));
+  while (!comm.all_reduce(low, tr::kMin) || !comm.all_reduce(high, tr::kMax)) {
+    tr::Communicator survivors = must(comm.shrink());
+    comm = std::move(survivors);
+    low = high = net[0].x;
+  }
   check(low == high, "all ranks have the same parameters");
   if (comm.rank() == 0) {
     const std::vector<double> expected = serial_curve(start, all);

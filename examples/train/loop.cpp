@@ -137,7 +137,10 @@ Loop::Loop(const Options& options, std::unique_ptr<Comm> world, std::unique_ptr<
   serial.zero = 0;
   serial.hook = nullptr;
   // Each replica's share is a piece; with micro-batches too, sums have another order.
-  if (mesh.dp > 1) serial.micro_batches = mesh.dp;
+  if (mesh.dp > 1) {
+    serial.micro_batches = mesh.dp;
+    serial.micro_batch = 0;
+  }
   serial_compute_ = compute_for(options);
   serial_ = must(Trainer::create(std::move(must(make_threads_comms(1))[0]), *serial_compute_,
                                  task_.model, serial));

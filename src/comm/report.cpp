@@ -3,11 +3,13 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "comm/call_deadline.hpp"
 #include "comm/communicator.hpp"
 #include "comm/signature.hpp"
 #include "comm/snapshot.hpp"
+#include "core/deadline.hpp"
 #include "core/log.hpp"
 #include "core/rank_list.hpp"
 
@@ -20,6 +22,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kMostBetweenLooks(50);
 // How many ranks that are not there yet a report describes one by one.
 constexpr int kMostDescribed = 8;
+// So long a rank whose call differs from another host's waits for that host's boards, to name
+// calls.
+constexpr int kAnswersMs = 300;
 
 std::string seconds(std::chrono::nanoseconds t) {
   char text[32];
@@ -235,8 +240,15 @@ Status Communicator::on_failure(const Operation&, const Status& cause) {
   if (!failure_.ok()) return failure_;  // aborted, or failed before
   failure_ = cause;
   if (cause.code() == Code::kMismatch) {
-    // The peer's call may be on the board only now that its message is here.
-    const Status calls = compare_calls();
+    // The peer's call may be on the board only now that its message is here; on that of another
+    // host, which is a copy, when the peer has answered.
+    Status calls = compare_calls();
+    const Deadline answers = Deadline::after_ms(kAnswersMs);
+    while (calls.ok() && transport_->pump() != nullptr && !answers.expired()) {
+      (void)transport_->check_peers();  // asks them
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      calls = compare_calls();
+    }
     if (!calls.ok()) failure_ = calls;
   }
   board_->code.store(static_cast<std::uint32_t>(failure_.code()), std::memory_order_relaxed);

@@ -13,7 +13,7 @@ import time
 
 from tap import Tap
 
-TREERING, RANKS = sys.argv[1:3]
+TREERING, RANKS = map(os.path.abspath, sys.argv[1:3])
 TAP = Tap()
 LIMIT_S = 60
 ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith('TR_')}

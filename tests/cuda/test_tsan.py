@@ -49,8 +49,8 @@ def build(compiler, root, headers, libraries, folder):
         if code == 0:
             code, output = compile_one(compiler, root, headers, os.path.join(HERE, 'few_kernels.cu'), fault, kernels)
         if code == 0:
-            code, output = run([compiler, '-fsanitize=thread', main, kernels, *libraries, '-lhwy', '-pthread', '-ldl',
-                                '-o', program])
+            code, output = run([compiler, '-fsanitize=thread', main, kernels, *libraries, '-lhwy',
+                                *os.environ.get('TEST_LIBRARIES', '').split(), '-pthread', '-ldl', '-o', program])
         programs[fault] = program
     return programs, '' if code == 0 else output
 

@@ -184,7 +184,7 @@ with tempfile.TemporaryDirectory() as folder:
     rest = train(2, '--steps', '20', '--load', saved)
     whole = train(2, '--steps', '20')
 tap.check('preset cs336 over 4 ranks: the loss falls',
-          len(lines) == 6 and lines[0]['loss'] > lines[1]['loss'] > lines[3]['loss'] > 0
+          len(lines) == 7 and 'step_memory_mb' in lines[5] and lines[0]['loss'] > lines[1]['loss'] > lines[3]['loss'] > 0
           and [line['step'] for line in lines[:4]] == [1, 2, 3, 4], run.why(), str(lines))
 tap.check('it sends 2 (n-1)/n x 16 MiB = 25165824 bytes per rank and step',
           lines and any(line.get('sent_per_step', {}).get('dp all_reduce') == 25165824 for line in lines), run.why())
@@ -205,9 +205,9 @@ with tempfile.TemporaryDirectory() as folder:
 bits = find(r'^test: ([\d.]+) bits per byte', run.out)
 tap.check(f'byte_lm learns a text: {bits} bits per byte', run.ok and bits is not None and float(bits) < 4, run.why())
 
-for args, said in ((['--data', 'cats'], 'cats'), (['--batch', '0'], '--batch: must be larger than 0, not 0'),
-                   (['--batch', 'x'], '--batch'), (['--steps', '-1'], '--steps: must be 0 or larger, not -1'),
-                   (['--lr', 'nan'], '--lr: must be larger than 0'), (['--min-accuracy', '2'], '--min-accuracy'),
+for args, said in ((['--data', 'cats'], 'cats'), (['--batch', '0'], '--batch: must be a whole number from 1 to 1073741824, not 0'),
+                   (['--batch', 'x'], '--batch'), (['--steps', '-1'], '--steps: must be a whole number from 0 to 2147483647, not -1'),
+                   (['--lr', 'nan'], '--lr: must be a finite number larger than 0, not nan'), (['--min-accuracy', '2'], '--min-accuracy'),
                    (['--fast'], '--fast'), (['--device', 'tpu'], 'tpu'),
                    (['--device', 'cuda', '--backend', 'gloo'], 'move memory of a GPU, not gloo')):
     run = train(1, *args)

@@ -244,7 +244,6 @@ def check_errors(tap, explain):
         (('all_reduce', '--root', '0'), ('--root needs --algo',)),
         (('all_reduce', '--rank', '1'), ('--rank needs --algo',)),
         (('all_reduce', '--json'), ('--json needs --algo',)),
-        (('all_reduce', '--bytes', '1M'), ('--bytes needs --algo',)),
         (('all_reduce', '--slice', '1M'), ('--slice needs --algo',)),
         (('all_reduce', '--type', 'float16'), ('--type needs --algo',)),
         (('all_reduce', '--algo', ''), ("no algorithm ''", 'ring')),

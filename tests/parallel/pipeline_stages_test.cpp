@@ -62,6 +62,7 @@ class Rank {
   }
 
   void gradients_to(Gradients& all) {
+    ASSERT_TRUE(store_->finish());
     for (const ParameterSpec& spec : mine_) {
       const Result<View> gradient = store_->gradient(spec.number);
       ASSERT_TRUE(gradient) << gradient.error().message;
