@@ -16,7 +16,7 @@
 #include "support/ranks.hpp"
 
 // Ranks are forked while the thread of an earlier test's store still ends.
-extern "C" const char* __tsan_default_options();
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace treering::test {

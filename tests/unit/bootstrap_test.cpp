@@ -12,7 +12,7 @@
 #include "tests/unit/bootstrap_util.hpp"
 
 // Several tests fork while the thread of a store is there, and start one in the child.
-extern "C" const char* __tsan_default_options();
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace treering {
