@@ -137,8 +137,10 @@ class Exchange {
         break;
       }
       if (interrupted_ && interrupted_()) {
-        note(Status(Code::kAborted,
-                    "the hand-over of shared memory was ended by tr_comm_abort on this rank"));
+        note(Status(
+            Code::kAborted,
+            "the hand-over of shared memory was ended: by tr_comm_abort, a deadline, or a rank "
+            "that gave up"));
         break;
       }
       const int left_ms = deadline.is_never() ? kAskMs : std::min(kAskMs, deadline.poll_ms());
