@@ -235,9 +235,11 @@ class Actor {
     const bool in_init = s_.moment == Moment::kInit;
     // Rank 0 holds the store, and may be known by that only.
     const bool names_store = s_.victim == 0 && text.find("unique id") != std::string::npos;
-    // Who comes after the others have failed and ended finds nobody, and cannot know why.
+    // Who comes, or asks, after the others have failed and their processes have ended finds nobody,
+    // and cannot know why.
     const bool too_late = in_init && r == TR_REMOTE_ERROR &&
-                          text.find("has formed or failed already") != std::string::npos;
+                          (text.find("has formed or failed already") != std::string::npos ||
+                           text.find("ended during the set-up") != std::string::npos);
     if (too_late && s_.fault != Fault::kStopShort) return {};
     switch (s_.fault) {
       case Fault::kStopShort:
