@@ -55,9 +55,14 @@ void copy_board(const Board& from, Board& to) {
   };
   guarded(from.wait.noted, sizeof from.wait);
   for (const BoardOp& op : from.ops) guarded(op.sequence, sizeof op);
+  copy_words(from, to, at, offsetof(Board, cause));
+  at = offsetof(Board, cause) + kCauseBytes;
   guarded(from.vote.guard, sizeof from.vote);
   guarded(from.mail.number, sizeof from.mail);
   copy_words(from, to, at, offsetof(Board, core));
+  // The words of a failure are no atomics, and are there once the state says so.
+  if (state == RankState::kFailed)
+    copy_words(from, to, offsetof(Board, cause), offsetof(Board, cause) + kCauseBytes);
   to.state.store(state, std::memory_order_release);  // pairs with check_peers
 }
 

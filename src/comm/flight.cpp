@@ -2,11 +2,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <unistd.h>
 #include <utility>
+
+#include "transports/board_copy.hpp"
 
 namespace treering {
 namespace {
@@ -17,27 +17,6 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                         std::chrono::system_clock::now().time_since_epoch())
                                         .count());
-}
-
-// Word by word while its rank goes on writing, as every reader of a board does; the words of a
-// failure only once they are there.
-void copy_board(const Board& from, std::byte* to) {
-  const auto* const first = reinterpret_cast<const std::byte*>(&from);
-  // Pairs with on_failure.
-  const bool has_failed = from.state.load(std::memory_order_acquire) == RankState::kFailed;
-  for (std::size_t at = 0; at < sizeof(Board); at += sizeof(std::uint64_t)) {
-    const bool in_cause = at >= offsetof(Board, cause) && at < offsetof(Board, cause) + kCauseBytes;
-    // Of no use once it has been read, and its bytes are no atomics.
-    const bool in_mail = at >= offsetof(Board, mail) && at < offsetof(Board, mail_read);
-    std::uint64_t word = 0;
-    if (in_cause && has_failed) {
-      std::memcpy(&word, first + at, sizeof word);
-    } else if (!in_cause && !in_mail) {
-      auto* const source = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(first + at));
-      word = std::atomic_ref(*source).load(std::memory_order_relaxed);
-    }
-    std::memcpy(to + at, &word, sizeof word);
-  }
 }
 
 // A file that is closed whatever happens.
@@ -107,7 +86,7 @@ Status FlightRecorder::save(const std::string& path,
   head.board_bytes = sizeof(Board);
   head.written.store(header().written.load(std::memory_order_acquire), std::memory_order_relaxed);
   std::size_t done = std::fwrite(&head, sizeof head, 1, file.get());
-  std::vector<std::byte> copy(sizeof(Board));
+  const auto copy = std::make_unique<Board>();
   for (std::uint32_t i = 0; i < header().capacity; ++i) {
     // Another thread may be in a call of this rank.
     const FlightEntry& e = entry(i);
@@ -119,8 +98,8 @@ Status FlightRecorder::save(const std::string& path,
     done += std::fwrite(words, sizeof words, 1, file.get());
   }
   for (const Board* board : boards) {
-    copy_board(*board, copy.data());
-    done += std::fwrite(copy.data(), sizeof(Board), 1, file.get());
+    copy_board(*board, *copy);
+    done += std::fwrite(copy.get(), sizeof(Board), 1, file.get());
   }
   if (done != 1 + std::size_t{header().capacity} + boards.size() || std::fflush(file.get()) != 0)
     return system_error("cannot write the flight record " + path, errno);

@@ -94,8 +94,9 @@ class Meeting {
       if (all_here()) break;
       if (deadline_.expired()) return too_late();
       if (interrupted_ && interrupted_())
-        return Status(Code::kAborted,
-                      "meeting other hosts was ended by tr_comm_abort on this rank");
+        return Status(
+            Code::kAborted,
+            "meeting other hosts was ended: by tr_comm_abort, a deadline, or a rank that gave up");
       wait();
       accept();
       for (std::size_t i = 0; i < knocks_.size(); ++i) {
